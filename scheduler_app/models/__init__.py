@@ -1,0 +1,48 @@
+"""The records: one row per thing that happened or is wanted.
+
+Comes in: writes by ``transitions/`` alone. Goes out: rows, to every room above.
+What never happens here: decisions, saves that move state, signals.
+"""
+
+from __future__ import annotations
+
+from scheduler_app.models.attempt import Attempt, AttemptLogChunk
+from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation, Review
+from scheduler_app.models.executor_event import ExecutorEvent
+from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
+from scheduler_app.models.job import Job
+from scheduler_app.models.lease import Lease, LeaseEvent, TakeOver, TakeOverItem
+from scheduler_app.models.pool import Pool, Variable
+from scheduler_app.models.run import Run, RunAttempt
+from scheduler_app.models.standing import Standing
+from scheduler_app.models.task_instance import TaskInstance
+from scheduler_app.models.trigger import Trigger
+
+__all__ = [
+    "Attempt",
+    "AttemptLogChunk",
+    "Audit",
+    "Bundle",
+    "Case",
+    "Counter",
+    "ExecutorEvent",
+    "Flow",
+    "FlowFile",
+    "FlowVersion",
+    "Freeze",
+    "Incident",
+    "Installation",
+    "Job",
+    "Lease",
+    "LeaseEvent",
+    "Pool",
+    "Review",
+    "Run",
+    "RunAttempt",
+    "Standing",
+    "TakeOver",
+    "TakeOverItem",
+    "TaskInstance",
+    "Trigger",
+    "Variable",
+]

@@ -1,0 +1,56 @@
+"""Executor events: what witnesses outside the user code say, and how each was judged."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from scheduler_app.models.run import Run
+from scheduler_app.models.standing import Standing, filtered_index, standing_complete
+
+
+class ExecutorEvent(Standing):
+    """One statement of a witness about an attempt. Append-only; judged once.
+
+    ``verdict`` is ``pending`` until judged, then immutable (a database trigger refuses changes).
+    """
+
+    attempt_id = models.UUIDField(null=True)
+    ti_id = models.BigIntegerField(null=True)
+    run = models.ForeignKey(
+        Run, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+    task_id = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: parents unknown
+    map_index = models.IntegerField(null=True)
+    try_number = models.IntegerField(null=True)
+    shard = models.IntegerField(null=True)
+    kind = models.CharField(max_length=30)
+    source = models.CharField(max_length=250)  # which process said it
+    source_job_id = models.UUIDField(null=True)
+    payload = models.JSONField(default=dict)
+    dedupe_key = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: never a duplicate
+    received_at = models.DateTimeField()
+    verdict = models.CharField(max_length=12, default="pending")
+    verdict_code = models.CharField(max_length=40, null=True)  # noqa: DJ001 - null: nothing to add
+    verdict_reason = models.TextField(null=True)  # noqa: DJ001 - null until judged
+    judged_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "executor_event"
+        constraints = [
+            standing_complete("executor_event"),
+            models.UniqueConstraint(fields=["dedupe_key"], name="executor_event_dedupe"),
+            models.CheckConstraint(
+                condition=Q(verdict="pending", judged_at__isnull=True)
+                | (~Q(verdict="pending") & Q(judged_at__isnull=False)),
+                name="executor_event_judged_when_verdict",
+            ),
+        ]
+        indexes = [
+            filtered_index("executor_event"),
+            models.Index(
+                fields=["shard", "id"], condition=Q(verdict="pending"), name="executor_event_pending"
+            ),
+            models.Index(fields=["attempt_id"], name="executor_event_of_attempt"),
+            models.Index(fields=["run"], name="executor_event_of_run"),
+        ]

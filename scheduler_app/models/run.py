@@ -1,0 +1,81 @@
+"""Runs and their attempts."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from scheduler_app.models.flow import Flow, FlowVersion
+from scheduler_app.models.standing import Standing, filtered_index, standing_complete
+
+
+class Run(Standing):
+    """One execution of a flow for a logical date. It executes the version it was created with."""
+
+    flow = models.ForeignKey(Flow, on_delete=models.PROTECT, related_name="runs")
+    run_key = models.CharField(max_length=250)  # every surface calls it run_id
+    shard = models.IntegerField()  # stored: the number of shards may change later
+    run_type = models.CharField(max_length=16)
+    state = models.CharField(max_length=16)
+    is_active = models.BooleanField(default=True)  # queued or running
+    logical_date = models.DateTimeField(null=True)
+    data_interval_start = models.DateTimeField(null=True)
+    data_interval_end = models.DateTimeField(null=True)
+    run_attempt = models.IntegerField(default=1)
+    version = models.ForeignKey(FlowVersion, on_delete=models.PROTECT, related_name="+")
+    conf = models.JSONField(default=dict)
+    note = models.TextField(default="", blank=True)
+    actor = models.CharField(max_length=250, default="", blank=True)  # who or what asked for it
+    state_reason = models.CharField(max_length=250, default="", blank=True)
+    created_at = models.DateTimeField()
+    queued_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(null=True)
+    frozen_at = models.DateTimeField(null=True)
+    retry_count = models.IntegerField(default=0)
+    retry_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "run"
+        constraints = [
+            standing_complete("run"),
+            models.UniqueConstraint(fields=["flow", "run_key"], name="run_key_unique"),
+            # One schedule never runs twice for a date, whoever decides.
+            models.UniqueConstraint(
+                fields=["flow", "logical_date"],
+                condition=Q(run_type="scheduled", filter_code__isnull=True),
+                name="run_logical_date_unique",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["success", "failed"], ended_at__isnull=False, is_active=False)
+                | Q(state__in=["queued", "running"], ended_at__isnull=True, is_active=True),
+                name="run_ended_when_terminal",
+            ),
+        ]
+        indexes = [
+            filtered_index("run"),
+            # the sweep over active runs, per shard
+            models.Index(fields=["shard", "id"], condition=Q(is_active=True), name="run_active"),
+            # newest runs of a flow; limits per flow
+            models.Index(fields=["flow", "-id"], name="run_of_flow"),
+        ]
+
+
+class RunAttempt(Standing):
+    """1, and one more for each clear or run-level retry of the whole run."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts_of_run")
+    number = models.IntegerField()
+    cause = models.CharField(max_length=40)  # created, clear, run_retry
+    actor = models.CharField(max_length=250, default="", blank=True)
+    state = models.CharField(max_length=16)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "run_attempt"
+        constraints = [
+            standing_complete("run_attempt"),
+            models.UniqueConstraint(fields=["run", "number"], name="run_attempt_number"),
+        ]

@@ -1,0 +1,40 @@
+"""The columns of standing: current, or filtered with a code and the reason."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+
+class Standing(models.Model):
+    """A record that is current (``filter_code`` null) or filtered, and then says why.
+
+    Written only by ``transitions/``, in the transaction that causes it. The rule set is
+    ``rules/visibility.py``.
+    """
+
+    filter_code = models.CharField(max_length=40, null=True, blank=True)  # noqa: DJ001 - null means current, '' would be a code
+    filtered_at = models.DateTimeField(null=True, blank=True)
+    # rule, compared values, operation, shard, token
+    filter_detail = models.JSONField(null=True, blank=True)
+    # id of the record of the same kind that replaced this one, as text; null where none did
+    superseded_by = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001 - null means none
+
+    class Meta:
+        abstract = True
+
+
+def standing_complete(table: str) -> models.CheckConstraint:
+    """All of code, time and detail are set, or none: a filtered row always says why."""
+    none = Q(filter_code__isnull=True, filtered_at__isnull=True, filter_detail__isnull=True)
+    every = Q(filter_code__isnull=False, filtered_at__isnull=False, filter_detail__isnull=False)
+    return models.CheckConstraint(condition=none | every, name=f"{table}_standing_complete")
+
+
+def filtered_index(table: str) -> models.Index:
+    """Serves ``filtered=only`` and the counts by reason; holds filtered rows alone."""
+    return models.Index(
+        fields=["filter_code", "id"],
+        condition=Q(filter_code__isnull=False),
+        name=f"{table}_filtered",
+    )

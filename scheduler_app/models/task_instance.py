@@ -1,0 +1,84 @@
+"""Task instances: the compare-and-set rows of the dispatch protocol."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from scheduler_app.models.run import Run
+from scheduler_app.models.standing import Standing, filtered_index, standing_complete
+
+
+class TaskInstance(Standing):
+    """One task of one run and map index.
+
+    ``is_open`` is true while the state is not terminal; it is the only column that claim or finish
+    writes and an index knows, so that their updates stay HOT until the instance ends.
+    """
+
+    # No database constraint: its KEY SHARE lock on the run would sit in the hot path.
+    run = models.ForeignKey(
+        Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="tis"
+    )
+    shard = models.IntegerField()
+    task_id = models.CharField(max_length=250)
+    map_index = models.IntegerField(default=-1)
+    state = models.CharField(max_length=20, default="none")
+    is_open = models.BooleanField(default=True)
+    try_number = models.IntegerField(default=0)  # of the newest attempt; 0 = none issued yet
+    max_tries = models.IntegerField(default=1)  # the try at which a failure is final
+    resume_index = models.IntegerField(default=0)
+    dispatch_no = models.IntegerField(default=0)
+    # The try at which the present budget of retries began (a clear starts a new one).
+    budget_start = models.IntegerField(default=0)
+    attempt_id = models.UUIDField(null=True)  # the current attempt
+    claim_nonce = models.UUIDField(null=True)  # of the delivery that claimed it
+    held_by = models.BigIntegerField(null=True)  # id of the freeze that holds it
+    infra_losses = models.IntegerField(default=0)  # in this try
+    pool = models.CharField(max_length=250)
+    pool_slots = models.IntegerField(default=1)
+    queue = models.CharField(max_length=250)
+    priority = models.IntegerField(default=0)
+    ready_at = models.DateTimeField(null=True)  # when its upstream let it go
+    queued_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    next_retry_at = models.DateTimeField(null=True)
+    next_method = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null means: not resuming
+    next_kwargs = models.JSONField(null=True)
+    # What it waits for: {"code","detail","since"}; written by the scheduler when it changes.
+    wait = models.JSONField(null=True)
+
+    class Meta:
+        db_table = "task_instance"
+        constraints = [
+            standing_complete("task_instance"),
+            models.UniqueConstraint(
+                fields=["run", "task_id", "map_index"], name="task_instance_unique"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    state__in=["success", "failed", "skipped", "upstream_failed", "removed"],
+                    is_open=False,
+                )
+                | Q(
+                    state__in=[
+                        "none",
+                        "scheduled",
+                        "queued",
+                        "running",
+                        "restarting",
+                        "deferred",
+                        "up_for_retry",
+                        "up_for_reschedule",
+                    ],
+                    is_open=True,
+                ),
+                name="task_instance_open_unless_terminal",
+            ),
+        ]
+        indexes = [
+            filtered_index("task_instance"),
+            # unfinished work of a run; end of a run
+            models.Index(fields=["run"], condition=Q(is_open=True), name="task_instance_open"),
+        ]

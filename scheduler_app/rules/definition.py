@@ -1,0 +1,104 @@
+"""What a flow definition says, as frozen values that travel as canonical JSON.
+
+Comes in: values that ``authoring`` builds, or JSON that ``catalog`` stored.
+Goes out: the same values everywhere: scheduler, worker, pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Final
+
+FORMAT: Final = 1  # grows when the stored shape changes in a way that from_dict must know
+FLOW_OR_TASK_ID: Final = re.compile(r"[\w.-]{1,250}")
+RUN_ID: Final = re.compile(r"[A-Za-z0-9_.~:+-]{1,250}")
+ID_RULE: Final = "1 to 250 letters, digits, '_', '.' or '-'"
+RUN_ID_RULE: Final = "1 to 250 of A-Z a-z 0-9 _ . ~ : + -"
+
+
+class TriggerRule(StrEnum):
+    """When a task may start, seen from its direct upstream task instances."""
+
+    ALL_SUCCESS = "all_success"
+    ALL_DONE = "all_done"
+    ONE_FAILED = "one_failed"
+    NONE_FAILED = "none_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDefinition:
+    """One task of a flow. Durations in seconds."""
+
+    task_id: str
+    upstream: tuple[str, ...] = ()  # task ids, sorted
+    trigger_rule: str = TriggerRule.ALL_SUCCESS
+    retries: int = 0
+    retry_delay_s: float = 300.0
+    backoff: float = 0.0  # multiplier; 0 = fixed delay
+    max_retry_delay_s: float | None = None
+    timeout_s: float | None = None
+    pool: str = "default"
+    pool_slots: int = 1
+    priority: int = 0  # higher first
+    queue: str = "default"
+    doc: str = ""
+    line: int | None = None  # in the flow file, for messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowDefinition:
+    """One flow: its tasks, edges and schedule, as one immutable version stores them."""
+
+    flow_id: str
+    tasks: tuple[TaskDefinition, ...]  # in topological order, ties by id
+    schedule: str | None = None  # cron expression or preset; None = only by hand
+    timezone: str = "UTC"  # IANA name, for the schedule
+    start_date: str | None = None  # ISO 8601 with offset
+    end_date: str | None = None
+    catchup: bool = False
+    max_active_runs: int = 16
+    max_active_tasks: int = 64
+    run_timeout_s: float | None = None
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    owner: str = ""
+    params: dict[str, Any] = field(default_factory=dict)  # declared defaults of conf
+    is_paused_upon_creation: bool = False
+
+    def task(self, task_id: str) -> TaskDefinition:
+        """The task with this id. Raises ``KeyError``."""
+        for candidate in self.tasks:
+            if candidate.task_id == task_id:
+                return candidate
+        raise KeyError(task_id)
+
+
+def to_dict(definition: FlowDefinition) -> dict[str, Any]:
+    """The definition as plain JSON values, with the format number."""
+    return {"format": FORMAT, **json.loads(json.dumps(asdict(definition)))}
+
+
+def from_dict(raw: dict[str, Any]) -> FlowDefinition:
+    """The definition that ``to_dict`` wrote; unknown keys of a newer writer are ignored."""
+    known = {f.name for f in fields(FlowDefinition)}
+    values = {key: value for key, value in raw.items() if key in known}
+    values["tasks"] = tuple(_task_from_dict(task) for task in raw["tasks"])
+    values["tags"] = tuple(raw.get("tags", ()))
+    return FlowDefinition(**values)
+
+
+def _task_from_dict(raw: dict[str, Any]) -> TaskDefinition:
+    known = {f.name for f in fields(TaskDefinition)}
+    values = {key: value for key, value in raw.items() if key in known}
+    values["upstream"] = tuple(raw.get("upstream", ()))
+    return TaskDefinition(**values)
+
+
+def digest(definition: FlowDefinition, bundle_digest: str) -> str:
+    """The content address of a version: the graph and its source bundle, nothing volatile."""
+    canonical = json.dumps(to_dict(definition), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(f"{canonical}\n{bundle_digest}".encode()).hexdigest()
