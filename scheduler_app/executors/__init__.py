@@ -1,0 +1,5 @@
+"""Executors: carry a dispatched attempt to a process that runs it.
+
+Comes in: messages of attempts whose rows are committed. Goes out: deliveries, which may be lost,
+doubled or late; the claim decides. What never happens here: reads or writes of state.
+"""

@@ -1,0 +1,82 @@
+"""The Celery executor: one message per attempt, task id = attempt id, on one producer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kombu.exceptions import OperationalError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    import celery
+
+    from scheduler_app.transitions.attempt import Message
+
+TASK_NAME: Final = "scheduler_app.worker.tasks.execute_attempt"
+QUEUE_PREFIX: Final = "daylight."
+
+logger = logging.getLogger(__name__)
+
+
+def broker_queue(queue: str) -> str:
+    """The broker's name of a task queue."""
+    return f"{QUEUE_PREFIX}{queue}"
+
+
+class CeleryExecutor:
+    """Publishes through Celery's own producer pool; sends nothing that a worker must trust."""
+
+    def __init__(self, app: celery.Celery) -> None:
+        self._app = app
+
+    def publish(self, messages: Sequence[Message], *, identity: str) -> frozenset[UUID]:
+        """See ``Executor.publish``. Stops at the first refusal of the broker and logs it."""
+        taken: set[UUID] = set()
+        if not messages:
+            return frozenset()
+        try:
+            with self._app.producer_or_acquire() as producer:
+                for message in messages:
+                    self._app.send_task(
+                        TASK_NAME,
+                        args=arguments(message, identity=identity),
+                        task_id=str(message.attempt_id),
+                        queue=broker_queue(message.queue),
+                        producer=producer,
+                        ignore_result=True,
+                    )
+                    taken.add(message.attempt_id)
+        except (OperationalError, OSError) as error:
+            logger.warning(
+                "the broker took no more messages",
+                extra={"published": len(taken), "wanted": len(messages), "error": str(error)},
+            )
+        return frozenset(taken)
+
+    def queue_depth(self, queue: str) -> int | None:
+        """See ``Executor.queue_depth``."""
+        try:
+            with self._app.connection_for_read() as connection:
+                channel: Any = connection.default_channel
+                return int(channel.queue_declare(queue=broker_queue(queue), passive=True).message_count)
+        except Exception as error:  # noqa: BLE001 - each transport has its own errors; a hint only
+            logger.info("queue depth unknown", extra={"queue": queue, "error": str(error)})
+            return None
+
+    def close(self) -> None:
+        """See ``Executor.close``."""
+        self._app.close()
+
+
+def arguments(message: Message, *, identity: str) -> list[object]:
+    """The delivery's arguments: attempt id, ti id, fence, lease token, database identity."""
+    return [
+        str(message.attempt_id),
+        message.ti_id,
+        message.fence,
+        message.lease_token,
+        identity,
+    ]

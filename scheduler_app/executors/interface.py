@@ -1,0 +1,27 @@
+"""What the scheduler asks of an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from scheduler_app.transitions.attempt import Message
+
+
+class Executor(Protocol):
+    """Carries messages; never the truth."""
+
+    def publish(self, messages: Sequence[Message], *, identity: str) -> frozenset[UUID]:
+        """The attempt ids that the carrier took; the others are published again by the sweep."""
+        ...
+
+    def queue_depth(self, queue: str) -> int | None:
+        """How many deliveries wait in the queue; null when the carrier cannot tell."""
+        ...
+
+    def close(self) -> None:
+        """Connections are closed."""
+        ...

@@ -1,0 +1,56 @@
+"""Raw psycopg connections for the hot path, with each role's time limits as connection options.
+
+Limits are options of the connection and never of the database role: migrations and exports need
+longer ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+from django.conf import settings
+
+# Milliseconds. A process that stalls inside a transaction blocks others no longer than this.
+_LIMITS_MS: Final[dict[str, dict[str, int]]] = {
+    "scheduler": {
+        "statement_timeout": 5000,
+        "lock_timeout": 2000,
+        "idle_in_transaction_session_timeout": 4000,
+    },
+    "lease": {
+        "statement_timeout": 3000,
+        "lock_timeout": 2000,
+        "idle_in_transaction_session_timeout": 3000,
+    },
+    "worker": {
+        "statement_timeout": 15000,
+        "lock_timeout": 5000,
+        "idle_in_transaction_session_timeout": 5000,
+    },
+}
+
+
+def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
+    """A new autocommit connection to the product's database.
+
+    ``role`` is ``scheduler``, ``lease`` or ``worker`` and sets the time limits. Statements are
+    prepared at their second use; ``jit`` is off, since every hot statement is short.
+    Raises ``psycopg.OperationalError``.
+    """
+    database = settings.DATABASES["default"]
+    options = " ".join(f"-c {key}={value}" for key, value in _LIMITS_MS[role].items())
+    return psycopg.connect(
+        dbname=database["NAME"],
+        user=database.get("USER") or None,
+        password=database.get("PASSWORD") or None,
+        host=database.get("HOST") or None,
+        port=database.get("PORT") or None,
+        autocommit=True,
+        prepare_threshold=1,
+        connect_timeout=3,
+        tcp_user_timeout=8000,
+        keepalives_idle=5,
+        application_name=f"daylight {role} {name}".strip(),
+        options=f"{options} -c jit=off -c timezone=UTC -c client_connection_check_interval=2000",
+    )

@@ -1,0 +1,47 @@
+-- Lost: each running attempt whose heartbeat is still stale is ended as lost; its task instance goes
+-- back to scheduled while the infrastructure budget lasts, else it is failed; a confirmed event tells it.
+-- Task instances are locked first, in id order, skipping locked ones (they move by themselves).
+-- Parameters: attempt (array of ids), dead_after_s, budget, token (array of lease tokens by shard is
+-- proved by the caller), source. Walks: primary keys.
+WITH seen AS (
+  SELECT i.id FROM task_instance i JOIN attempt p ON p.ti_id = i.id
+   WHERE p.id = ANY(%(attempt)s::uuid[]) AND i.attempt_id = p.id AND i.held_by IS NULL
+   ORDER BY i.id FOR NO KEY UPDATE OF i SKIP LOCKED),
+t AS (
+  UPDATE task_instance i
+     SET state = CASE WHEN i.infra_losses < %(budget)s THEN 'scheduled' ELSE 'failed' END,
+         is_open = i.infra_losses < %(budget)s,
+         infra_losses = i.infra_losses + 1,
+         ended_at = CASE WHEN i.infra_losses < %(budget)s THEN NULL ELSE clock_timestamp() END
+    FROM seen, attempt p
+   WHERE i.id = seen.id AND p.id = i.attempt_id AND i.state = 'running' AND p.state = 'running'
+     AND greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())
+         < clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8)
+  RETURNING i.id, i.attempt_id, i.run_id, i.task_id, i.map_index, i.try_number, i.shard, i.state,
+            i.infra_losses),
+x AS (
+  UPDATE attempt p
+     SET state = 'ended', is_live = false, outcome = 'lost', ended_at = clock_timestamp(),
+         outcome_reason = format('no heartbeat since %%s; loss %%s of %%s',
+           to_char(greatest(p.started_at, p.heartbeat_at) AT TIME ZONE 'UTC', 'HH24:MI:SS "UTC"'),
+           t.infra_losses, %(budget)s::int)
+    FROM t WHERE p.id = t.attempt_id
+  RETURNING p.id, p.heartbeat_at, p.started_at, p.hostname, p.pid),
+e AS (
+  INSERT INTO executor_event (attempt_id, ti_id, run_id, task_id, map_index, try_number, shard, kind,
+                              source, payload, dedupe_key, received_at, verdict, verdict_code,
+                              verdict_reason, judged_at)
+  SELECT t.attempt_id, t.id, t.run_id, t.task_id, t.map_index, t.try_number, t.shard, 'worker_lost',
+         %(source)s,
+         jsonb_build_object('hostname', x.hostname, 'pid', x.pid, 'heartbeat_at', x.heartbeat_at,
+                            'infra_losses', t.infra_losses),
+         'lost:' || t.attempt_id, clock_timestamp(), 'confirmed', 'worker_lost',
+         format('No heartbeat for more than %%s s from %%s:%%s; the attempt is lost, the task is %%s.',
+                %(dead_after_s)s::float8, coalesce(x.hostname, 'unknown'), coalesce(x.pid, 0), t.state),
+         clock_timestamp()
+    FROM t JOIN x ON x.id = t.attempt_id
+  ON CONFLICT (dedupe_key) DO NOTHING
+  RETURNING id)
+SELECT t.id AS ti_id, t.attempt_id, t.run_id, t.state, t.infra_losses,
+       (SELECT count(*) FROM e) AS events
+  FROM t

@@ -1,0 +1,280 @@
+"""Attempts: dispatch, publish, claim, beat, finish, lose, hand back. One statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import class_row, dict_row, tuple_row
+from psycopg.types.json import Jsonb
+
+from scheduler_app import sql
+from scheduler_app.rules.states import AttemptOutcome, TaskState
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    import psycopg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """One decision to execute a task instance."""
+
+    ti_id: int
+    attempt_id: UUID
+    previous: UUID | None  # the current attempt that was seen; compared
+    try_number: int
+    resume_index: int
+    dispatch_no: int
+    run_attempt: int
+    token: int  # of the lease that decides
+    cause: str | None  # filter code for the predecessor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a delivery carries, beside the database's identity."""
+
+    attempt_id: UUID
+    ti_id: int
+    run_id: int
+    fence: int
+    lease_token: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a worker needs to execute the attempt that it claimed. Times aware UTC."""
+
+    ti_id: int
+    run_id: int
+    task_id: str
+    map_index: int
+    try_number: int
+    max_tries: int
+    budget_start: int
+    resume_index: int
+    next_method: str | None
+    next_kwargs: Any
+    run_attempt: int
+    dispatch_no: int
+    flow_id: str
+    run_key: str
+    run_type: str
+    logical_date: datetime | None
+    data_interval_start: datetime | None
+    data_interval_end: datetime | None
+    conf: Any
+    bundle_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """The answer to a heartbeat, for one attempt."""
+
+    attempt_id: UUID
+    is_wanted: bool
+    stop_reason: str | None
+    state: str
+
+
+def dispatch(
+    connection: psycopg.Connection[Any], *, dispatches: Sequence[Dispatch]
+) -> list[Message]:
+    """An issued, current attempt exists for each task instance that was still as it was seen.
+
+    The caller proved its lease and holds the runs. The rows are the outbox: publish after commit.
+    """
+    if not dispatches:
+        return []
+    ordered = sorted(dispatches, key=lambda d: d.ti_id)
+    with connection.cursor(row_factory=class_row(Message)) as cursor:
+        cursor.execute(
+            sql.load("dispatch_attempts"),
+            {
+                "ti": [d.ti_id for d in ordered],
+                "attempt": [d.attempt_id for d in ordered],
+                "previous": [d.previous for d in ordered],
+                "try_number": [d.try_number for d in ordered],
+                "resume_index": [d.resume_index for d in ordered],
+                "dispatch_no": [d.dispatch_no for d in ordered],
+                "run_attempt": [d.run_attempt for d in ordered],
+                "token": [d.token for d in ordered],
+                "cause": [d.cause for d in ordered],
+            },
+        )
+        return cursor.fetchall()
+
+
+def note_published(connection: psycopg.Connection[Any], *, attempt_ids: Sequence[UUID]) -> None:
+    """Each attempt that no claim has marked as published yet is published now."""
+    if not attempt_ids:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH l AS (SELECT id FROM attempt WHERE id = ANY(%s) AND published_at IS NULL"
+            "  ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)"
+            " UPDATE attempt p SET published_at = clock_timestamp(), publish_count = 1"
+            "  FROM l WHERE p.id = l.id",
+            [list(attempt_ids)],
+        )
+
+
+def note_republished(connection: psycopg.Connection[Any], *, attempt_ids: Sequence[UUID]) -> None:
+    """Each attempt that is still issued counts one publication more, as of now."""
+    if not attempt_ids:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH l AS (SELECT id FROM attempt WHERE id = ANY(%s) AND state = 'issued'"
+            "  ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)"
+            " UPDATE attempt p SET published_at = clock_timestamp(),"
+            "  publish_count = p.publish_count + 1 FROM l WHERE p.id = l.id",
+            [list(attempt_ids)],
+        )
+
+
+def claim(
+    connection: psycopg.Connection[Any],
+    *,
+    ti_id: int,
+    attempt_id: UUID,
+    token: int,
+    fence: int,
+    nonce: UUID,
+    worker_job_id: UUID,
+    hostname: str,
+    pid: int,
+) -> Claim | None:
+    """The attempt runs under ``nonce``; ``None`` when it was refused, and then nothing changed."""
+    with connection.cursor(row_factory=class_row(Claim)) as cursor:
+        cursor.execute(
+            sql.load("claim_attempt"),
+            {
+                "ti": ti_id,
+                "attempt": attempt_id,
+                "token": token,
+                "fence": fence,
+                "nonce": nonce,
+                "worker": worker_job_id,
+                "hostname": hostname,
+                "pid": pid,
+            },
+        )
+        return cursor.fetchone()
+
+
+def finish(
+    connection: psycopg.Connection[Any],
+    *,
+    ti_id: int,
+    attempt_id: UUID,
+    nonce: UUID,
+    state: TaskState,
+    is_open: bool,
+    outcome: AttemptOutcome,
+    retry_after_s: float | None = None,
+    reason: str | None = None,
+    result: Any = None,
+    error: dict[str, Any] | None = None,
+) -> int | None:
+    """The attempt ended with its own report; the id of its run. ``None``: nothing changed.
+
+    ``None`` means that it was reported already (same nonce, ended) or is no longer current.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            sql.load("finish_attempt"),
+            {
+                "ti": ti_id,
+                "attempt": attempt_id,
+                "nonce": nonce,
+                "state": state,
+                "is_open": is_open,
+                "retry_after_s": retry_after_s,
+                "outcome": outcome,
+                "reason": reason,
+                "result": None if result is None else Jsonb(result),
+                "error": None if error is None else Jsonb(error),
+            },
+        )
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+
+def beat(
+    connection: psycopg.Connection[Any], *, attempt_ids: Sequence[UUID], worker_job_id: UUID
+) -> list[Beat]:
+    """The heartbeat of each attempt that is still wanted is now; one answer per known attempt."""
+    with connection.cursor(row_factory=class_row(Beat)) as cursor:
+        cursor.execute(
+            sql.load("beat_attempts"), {"attempt": list(attempt_ids), "worker": worker_job_id}
+        )
+        return cursor.fetchall()
+
+
+def lose(
+    connection: psycopg.Connection[Any],
+    *,
+    attempt_ids: Sequence[UUID],
+    dead_after_s: float,
+    budget: int,
+    source: str,
+) -> list[dict[str, Any]]:
+    """Each attempt that is still silent is lost; its task is scheduled again or, past budget, failed.
+
+    One dict per lost attempt: ti_id, attempt_id, run_id, state, infra_losses.
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            sql.load("lose_attempts"),
+            {
+                "attempt": list(attempt_ids),
+                "dead_after_s": dead_after_s,
+                "budget": budget,
+                "source": source,
+            },
+        )
+        return cursor.fetchall()
+
+
+def hand_back(
+    connection: psycopg.Connection[Any], *, attempt_id: UUID, worker_job_id: UUID, reason: str
+) -> int | None:
+    """The attempt is lost by its worker's own word, its task scheduled again; the run's id."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            sql.load("hand_back_attempt"),
+            {"attempt": attempt_id, "worker": worker_job_id, "reason": reason},
+        )
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+
+def fail_killed(
+    connection: psycopg.Connection[Any],
+    *,
+    attempt_id: UUID,
+    state: TaskState,
+    is_open: bool,
+    retry_after_s: float | None,
+    reason: str,
+) -> int | None:
+    """The attempt is terminated (its child ended without a report); the run's id if it moved."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            sql.load("fail_killed_attempt"),
+            {
+                "attempt": attempt_id,
+                "state": state,
+                "is_open": is_open,
+                "retry_after_s": retry_after_s,
+                "reason": reason,
+            },
+        )
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])

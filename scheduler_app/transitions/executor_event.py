@@ -1,0 +1,145 @@
+"""Executor events: record what a witness says, and the verdict, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import tuple_row
+from psycopg.types.json import Jsonb
+
+from scheduler_app.transitions.counters import count
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    import psycopg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A verdict with its reason, as the pure rules gave it. ``code`` null for a confirmed event."""
+
+    verdict: str  # confirmed, ignored, refused, ghost
+    code: str | None
+    reason: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """One statement of a witness. Parents are looked up from the attempt where there is one."""
+
+    attempt_id: UUID | None
+    kind: str
+    source: str
+    source_job_id: UUID | None = None
+    payload: dict[str, Any] = field(default_factory=dict)
+    dedupe_key: str | None = None
+    judgement: Judgement | None = None  # null: pending, the scheduler judges
+
+
+_RECORD = """
+INSERT INTO executor_event (attempt_id, ti_id, run_id, task_id, map_index, try_number, shard, kind,
+                            source, source_job_id, payload, dedupe_key, received_at, verdict,
+                            verdict_code, verdict_reason, judged_at, filter_code, filtered_at,
+                            filter_detail)
+SELECT u.attempt_id, a.ti_id, a.run_id, a.task_id, a.map_index, a.try_number, coalesce(a.shard, 0),
+       u.kind, u.source, u.source_job_id, u.payload, u.dedupe_key, clock_timestamp(),
+       coalesce(u.verdict, 'pending'), u.code, u.reason,
+       CASE WHEN u.verdict IS NULL THEN NULL ELSE clock_timestamp() END,
+       CASE WHEN u.verdict IN ('ignored', 'refused', 'ghost') THEN u.code END,
+       CASE WHEN u.verdict IN ('ignored', 'refused', 'ghost') THEN clock_timestamp() END,
+       CASE WHEN u.verdict IN ('ignored', 'refused', 'ghost') THEN u.detail END
+  FROM unnest(%(attempt_id)s::uuid[], %(kind)s::text[], %(source)s::text[], %(source_job_id)s::uuid[],
+              %(payload)s::jsonb[], %(dedupe_key)s::text[], %(verdict)s::text[], %(code)s::text[],
+              %(reason)s::text[], %(detail)s::jsonb[])
+         AS u(attempt_id, kind, source, source_job_id, payload, dedupe_key, verdict, code, reason, detail)
+  LEFT JOIN attempt a ON a.id = u.attempt_id
+ON CONFLICT (dedupe_key) DO NOTHING
+RETURNING id
+"""
+
+
+def record_events(connection: psycopg.Connection[Any], *, events: Sequence[NewEvent]) -> int:
+    """How many of the events are new; each has a row, judged at once where a judgement came along.
+
+    One multi-row insert; an event whose key was seen before changes nothing.
+    """
+    if not events:
+        return 0
+    judgements = [event.judgement for event in events]
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            _RECORD,
+            {
+                "attempt_id": [e.attempt_id for e in events],
+                "kind": [e.kind for e in events],
+                "source": [e.source for e in events],
+                "source_job_id": [e.source_job_id for e in events],
+                "payload": [Jsonb(e.payload) for e in events],
+                "dedupe_key": [e.dedupe_key for e in events],
+                "verdict": [j.verdict if j else None for j in judgements],
+                "code": [j.code if j else None for j in judgements],
+                "reason": [j.reason if j else None for j in judgements],
+                "detail": [Jsonb(j.detail) if j else None for j in judgements],
+            },
+        )
+        new = len(cursor.fetchall())
+    judged = sum(1 for judgement in judgements if judgement is not None)
+    refused = sum(1 for judgement in judgements if judgement and judgement.verdict == "refused")
+    count(connection, "scheduler_deliveries_refused_total", refused)
+    count(connection, "scheduler_executor_events_processed_total", min(judged, new))
+    return new
+
+
+def judge_event(
+    connection: psycopg.Connection[Any], *, event_id: int, judgement: Judgement
+) -> bool:
+    """The pending event has its verdict; false if it was judged already."""
+    is_filtered = judgement.verdict in ("ignored", "refused", "ghost")
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "UPDATE executor_event SET verdict = %(verdict)s, verdict_code = %(code)s,"
+            " verdict_reason = %(reason)s, judged_at = clock_timestamp(),"
+            " filter_code = CASE WHEN %(filtered)s THEN %(code)s END,"
+            " filtered_at = CASE WHEN %(filtered)s THEN clock_timestamp() END,"
+            " filter_detail = CASE WHEN %(filtered)s THEN %(detail)s END"
+            " WHERE id = %(id)s AND verdict = 'pending' RETURNING id",
+            {
+                "id": event_id,
+                "verdict": judgement.verdict,
+                "code": judgement.code,
+                "reason": judgement.reason,
+                "filtered": is_filtered,
+                "detail": Jsonb(judgement.detail),
+            },
+        )
+        moved = cursor.fetchone() is not None
+    if moved:
+        count(connection, "scheduler_executor_events_processed_total", 1)
+    return moved
+
+
+def record_ghost_attempt(
+    connection: psycopg.Connection[Any],
+    *,
+    attempt_id: UUID,
+    code: str,
+    detail: dict[str, Any],
+    hostname: str | None,
+    pid: int | None,
+) -> bool:
+    """An execution that nobody issued has an attempt row of that standing; false if it had one."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "INSERT INTO attempt (id, kind, queue, pool, pool_slots, state, is_live, is_accepted,"
+            " outcome, outcome_reason, publish_count, hostname, pid, ended_at, filter_code,"
+            " filtered_at, filter_detail)"
+            " VALUES (%s, 'task', '', '', 0, 'ended', false, false, 'lost', 'nobody issued it', 0, %s,"
+            " %s, clock_timestamp(), %s, clock_timestamp(), %s) ON CONFLICT (id) DO NOTHING"
+            " RETURNING id",
+            [attempt_id, hostname, pid, code, Jsonb(detail)],
+        )
+        return cursor.fetchone() is not None

@@ -1,0 +1,178 @@
+"""Leases: acquire, renew, release and prove, each by compare-and-set on holder and token.
+
+Safety rests on the token alone: every deciding transaction starts with ``prove``. ``expires_at``
+only says who may try. A term is (shard, token); its times are the database's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import tuple_row
+from psycopg.types.json import Jsonb
+
+from scheduler_app.rules.errors import Fenced
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    import psycopg
+
+# FOR UPDATE is the one row lock that KEY SHARE (the proof) conflicts with.
+_ACQUIRE = """
+WITH free AS (
+  SELECT shard, holder AS old_holder, token AS old_token, expires_at AS old_expires_at FROM lease
+   WHERE holder IS NULL OR expires_at < clock_timestamp()
+   ORDER BY expires_at NULLS FIRST, shard LIMIT %(want)s FOR UPDATE SKIP LOCKED),
+taken AS (
+  UPDATE lease l
+     SET holder = %(holder)s, token = l.token + 1, acquired_at = clock_timestamp(),
+         renewed_at = clock_timestamp(),
+         expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s::float8)
+    FROM free WHERE l.shard = free.shard
+  RETURNING l.shard, l.token, free.old_holder, free.old_token, free.old_expires_at),
+expired AS (
+  INSERT INTO lease_event (shard, kind, holder, token, at, detail)
+  SELECT shard, 'expired', old_holder, old_token, clock_timestamp(),
+         jsonb_build_object('expires_at', old_expires_at, 'taken_by', %(holder)s::text)
+    FROM taken WHERE old_holder IS NOT NULL),
+acquired AS (
+  INSERT INTO lease_event (shard, kind, holder, token, at, detail)
+  SELECT shard, 'acquired', %(holder)s, token, clock_timestamp(),
+         jsonb_build_object('from', old_holder::text, 'ttl_s', %(ttl_s)s::float8)
+    FROM taken)
+SELECT shard, token, old_holder, old_token FROM taken ORDER BY shard
+"""
+
+# All terms of a holder at once. A renewal after the expiry is allowed while nobody took the shard.
+_RENEW = """
+WITH mine AS (
+  SELECT l.shard, l.token, l.expires_at FROM lease l
+    JOIN unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)
+      ON m.shard = l.shard AND m.token = l.token
+   WHERE l.holder = %(holder)s ORDER BY l.shard FOR NO KEY UPDATE OF l),
+renewed AS (
+  UPDATE lease l
+     SET renewed_at = clock_timestamp(),
+         expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s::float8)
+    FROM mine WHERE l.shard = mine.shard
+  RETURNING l.shard, l.token, mine.expires_at AS old_expires_at),
+late AS (
+  INSERT INTO lease_event (shard, kind, holder, token, at, detail)
+  SELECT shard, 'renewed_late', %(holder)s, token, clock_timestamp(),
+         jsonb_build_object('expired_at', old_expires_at)
+    FROM renewed WHERE old_expires_at < clock_timestamp())
+SELECT shard FROM renewed
+"""
+
+_RELEASE = """
+WITH mine AS (
+  SELECT l.shard, l.token FROM lease l
+    JOIN unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)
+      ON m.shard = l.shard AND m.token = l.token
+   WHERE l.holder = %(holder)s ORDER BY l.shard FOR UPDATE OF l),
+released AS (
+  UPDATE lease l SET holder = NULL, expires_at = clock_timestamp() FROM mine
+   WHERE l.shard = mine.shard RETURNING l.shard, l.token)
+INSERT INTO lease_event (shard, kind, holder, token, at, detail)
+SELECT shard, 'released', %(holder)s, token, clock_timestamp(),
+       jsonb_build_object('why', %(why)s::text) FROM released
+RETURNING shard
+"""
+
+_PROVE = """
+SELECT l.shard FROM lease l
+  JOIN unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)
+    ON m.shard = l.shard AND m.token = l.token
+ WHERE l.holder = %(holder)s ORDER BY l.shard FOR KEY SHARE OF l
+"""
+
+
+def acquire(
+    connection: psycopg.Connection[Any], *, holder: UUID, want: int, ttl_s: float
+) -> dict[int, int]:
+    """At most ``want`` free or expired shards are held by ``holder``: ``{shard: new token}``.
+
+    Shards that another transaction is proving or taking are skipped. Runs in autocommit.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_ACQUIRE, {"want": want, "holder": holder, "ttl_s": ttl_s})
+        return {row[0]: row[1] for row in cursor.fetchall()}
+
+
+def renew(
+    connection: psycopg.Connection[Any], *, holder: UUID, terms: Mapping[int, int], ttl_s: float
+) -> frozenset[int]:
+    """The shards of ``terms`` (shard to token) that are still held and run for another ttl."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_RENEW, {**_arrays(terms), "holder": holder, "ttl_s": ttl_s})
+        return frozenset(row[0] for row in cursor.fetchall())
+
+
+def release(
+    connection: psycopg.Connection[Any], *, holder: UUID, terms: Mapping[int, int], why: str
+) -> frozenset[int]:
+    """The shards of ``terms`` that were held are free; the next holder's token is one higher."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_RELEASE, {**_arrays(terms), "holder": holder, "why": why})
+        return frozenset(row[0] for row in cursor.fetchall())
+
+
+def prove(connection: psycopg.Connection[Any], *, holder: UUID, terms: Mapping[int, int]) -> None:
+    """No take-over of ``terms`` can commit before this transaction ends. First in each of them.
+
+    Locks the lease rows FOR KEY SHARE: renewals pass, take-overs wait or skip.
+    Raises ``Fenced`` with the shards that are no longer held; the caller must roll back.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_PROVE, {**_arrays(terms), "holder": holder})
+        held = frozenset(row[0] for row in cursor.fetchall())
+    missing = sorted(set(terms) - held)
+    if missing:
+        message = f"{len(missing)} of {len(terms)} leases are no longer held"
+        raise Fenced(message, shards=missing)
+
+
+def record_fenced_writes(
+    connection: psycopg.Connection[Any],
+    *,
+    holder: UUID,
+    terms: Mapping[int, int],
+    shards: Sequence[int],
+    step: str,
+) -> None:
+    """A lease event per shard says which token was presented and which one is current."""
+    with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "INSERT INTO lease_event (shard, kind, holder, token, at, detail)"
+            " SELECT l.shard, 'fenced_write', %(holder)s, m.token, clock_timestamp(),"
+            "  jsonb_build_object('step', %(step)s::text, 'token_presented', m.token,"
+            "   'token_current', l.token, 'holder_current', l.holder::text,"
+            "   'sentence', format('token %%s < %%s', m.token, l.token))"
+            " FROM lease l JOIN unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)"
+            "  ON m.shard = l.shard",
+            {**_arrays({s: terms[s] for s in shards}), "holder": holder, "step": step},
+        )
+        cursor.execute(
+            "UPDATE counter SET value = value + %s WHERE name = 'scheduler_fenced_writes_total'",
+            [len(shards)],
+        )
+
+
+def record_demotion(
+    connection: psycopg.Connection[Any], *, holder: UUID, terms: Mapping[int, int], why: str
+) -> None:
+    """A lease event per shard says that the holder stopped deciding of its own accord."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO lease_event (shard, kind, holder, token, at, detail)"
+            " SELECT m.shard, 'demoted', %(holder)s, m.token, clock_timestamp(), %(detail)s"
+            " FROM unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)",
+            {**_arrays(terms), "holder": holder, "detail": Jsonb({"why": why})},
+        )
+
+
+def _arrays(terms: Mapping[int, int]) -> dict[str, list[int]]:
+    shards = sorted(terms)
+    return {"shard": shards, "token": [terms[shard] for shard in shards]}

@@ -1,0 +1,145 @@
+"""Runs: create with all their task instances, start, end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import dict_row, tuple_row
+from psycopg.types.json import Jsonb
+
+from scheduler_app import sql
+from scheduler_app.rules.definition import FlowDefinition
+from scheduler_app.rules.states import RunState, RunType
+from scheduler_app.transitions.counters import count
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import psycopg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """What a run is created with. Times aware UTC."""
+
+    flow_id: str
+    run_key: str
+    shard: int
+    run_type: RunType
+    version_id: int
+    logical_date: datetime | None
+    data_interval_start: datetime | None
+    data_interval_end: datetime | None
+    conf: Mapping[str, Any]
+    note: str = ""
+    actor: str = ""
+
+
+_CREATE = """
+WITH r AS (
+  INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active, logical_date,
+                   data_interval_start, data_interval_end, run_attempt, version_id, conf, note, actor,
+                   state_reason, created_at, queued_at, retry_count)
+  VALUES (%(flow_id)s, %(run_key)s, %(shard)s, %(run_type)s, 'queued', true, %(logical_date)s,
+          %(data_interval_start)s, %(data_interval_end)s, 1, %(version_id)s, %(conf)s, %(note)s,
+          %(actor)s, '', clock_timestamp(), clock_timestamp(), 0)
+  ON CONFLICT DO NOTHING
+  RETURNING id),
+t AS (
+  INSERT INTO task_instance (run_id, shard, task_id, map_index, state, is_open, try_number, max_tries,
+                             resume_index, dispatch_no, budget_start, infra_losses, pool, pool_slots,
+                             queue, priority)
+  SELECT r.id, %(shard)s, u.task_id, -1, 'none', true, 0, u.max_tries, 0, 0, 0, 0, u.pool,
+         u.pool_slots, u.queue, u.priority
+    FROM r, unnest(%(task_id)s::text[], %(max_tries)s::int[], %(pool)s::text[],
+                   %(pool_slots)s::int[], %(queue)s::text[], %(priority)s::int[])
+              AS u(task_id, max_tries, pool, pool_slots, queue, priority)
+  RETURNING 1)
+INSERT INTO run_attempt (run_id, number, cause, actor, state)
+SELECT r.id, 1, 'created', %(actor)s, 'queued' FROM r WHERE (SELECT count(*) FROM t) >= 0
+RETURNING run_id
+"""
+
+
+def create_run(
+    connection: psycopg.Connection[Any], *, new: NewRun, definition: FlowDefinition
+) -> int | None:
+    """The run and all its task instances exist, queued; its id.
+
+    ``None`` if a run of this key, or a scheduled one of this logical date, exists already: then
+    nothing was written. Part of the caller's transaction.
+    """
+    tasks = definition.tasks
+    parameters = {
+        "flow_id": new.flow_id,
+        "run_key": new.run_key,
+        "shard": new.shard,
+        "run_type": new.run_type,
+        "version_id": new.version_id,
+        "logical_date": new.logical_date,
+        "data_interval_start": new.data_interval_start,
+        "data_interval_end": new.data_interval_end,
+        "conf": Jsonb(dict(new.conf)),
+        "note": new.note,
+        "actor": new.actor,
+        "task_id": [task.task_id for task in tasks],
+        "max_tries": [task.retries for task in tasks],
+        "pool": [task.pool for task in tasks],
+        "pool_slots": [task.pool_slots for task in tasks],
+        "queue": [task.queue for task in tasks],
+        "priority": [task.priority for task in tasks],
+    }
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_CREATE, parameters)
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    count(connection, "scheduler_runs_created_total", 1)
+    return int(row[0])
+
+
+def lock_active_runs(
+    connection: psycopg.Connection[Any], *, run_ids: Sequence[int], shards: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The active, current runs among ``run_ids``, locked FOR NO KEY UPDATE in id order.
+
+    Runs that another transaction holds are skipped; the caller looks again at its next tick.
+    One dict per run: id, flow_id, run_key, state, version_id, run_attempt, shard, frozen.
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "SELECT r.id, r.flow_id, r.run_key, r.state, r.version_id, r.run_attempt, r.shard,"
+            "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS frozen, r.created_at"
+            " FROM run r JOIN flow f ON f.flow_id = r.flow_id"
+            " WHERE r.id = ANY(%s) AND r.shard = ANY(%s) AND r.is_active AND r.filter_code IS NULL"
+            " ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED",
+            [list(run_ids), list(shards)],
+        )
+        return cursor.fetchall()
+
+
+def start_runs(connection: psycopg.Connection[Any], *, run_ids: Sequence[int]) -> frozenset[int]:
+    """The queued runs among ``run_ids`` are running, and so are their run attempts."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "WITH r AS (UPDATE run SET state = 'running', started_at = clock_timestamp()"
+            "  WHERE id = ANY(%s) AND state = 'queued' RETURNING id, run_attempt)"
+            " UPDATE run_attempt ra SET state = 'running', started_at = clock_timestamp()"
+            "  FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt RETURNING ra.run_id",
+            [list(run_ids)],
+        )
+        return frozenset(row[0] for row in cursor.fetchall())
+
+
+def end_run(
+    connection: psycopg.Connection[Any], *, run_id: int, state: RunState, reason: str
+) -> bool:
+    """Whether the run ended now: no task instance was unfinished and no attempt live.
+
+    The caller locked the run in an *earlier* statement of this transaction.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(sql.load("end_run"), {"run": run_id, "state": state, "reason": reason[:250]})
+        return cursor.fetchone() is not None
