@@ -1,0 +1,26 @@
+"""Run ids that the product makes up, in the words that Airflow users know."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from scheduler_app.rules.definition import RUN_ID, RUN_ID_RULE
+from scheduler_app.rules.errors import InvalidInput
+
+
+def scheduled_run_key(logical_date: datetime) -> str:
+    """``scheduled__2026-01-31T02:00:00+00:00``."""
+    return f"scheduled__{logical_date.isoformat()}"
+
+
+def manual_run_key(at: datetime) -> str:
+    """``manual__2026-01-31T02:00:00.123456+00:00``."""
+    return f"manual__{at.isoformat()}"
+
+
+def check_run_key(run_key: str) -> str:
+    """The same key. Raises ``InvalidInput`` with the rule if it is outside it."""
+    if not RUN_ID.fullmatch(run_key):
+        message = f"run_id {run_key[:300]!r} is not allowed: {RUN_ID_RULE}"
+        raise InvalidInput(message, field="run_id")
+    return run_key

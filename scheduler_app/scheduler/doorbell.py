@@ -1,0 +1,99 @@
+"""The doorbell: hints from other processes, gathered until the loop asks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import redis
+
+from scheduler_app.transitions.notices import WAKE_CHANNEL
+
+RETRY_S: Final = 1.0
+READ_TIMEOUT_S: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Wake:
+    """What was rung for since the last look."""
+
+    runs: set[int] = field(default_factory=set)
+    events: bool = False
+    flows: bool = False
+
+
+class Doorbell:
+    """Listens in a thread; ``wait`` returns as soon as something rang."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._rang = threading.Event()
+        self._lock = threading.Lock()
+        self._wake = Wake()
+        self.connected = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._listen_forever, name="doorbell", daemon=True)
+
+    def start(self) -> None:
+        """The listening thread runs; it reconnects for ever."""
+        self._thread.start()
+
+    def ring(self, *, runs: set[int] | None = None, events: bool = False, flows: bool = False) -> None:
+        """As if a hint had arrived; also used by this process's own threads."""
+        with self._lock:
+            self._wake.runs |= runs or set()
+            self._wake.events |= events
+            self._wake.flows |= flows
+        self._rang.set()
+
+    def wait(self, timeout_s: float) -> Wake:
+        """What rang; empty after ``timeout_s`` of silence."""
+        self._rang.wait(timeout_s)
+        with self._lock:
+            self._rang.clear()
+            wake, self._wake = self._wake, Wake()
+        return wake
+
+    def stop(self) -> None:
+        """A waiting loop wakes; the thread ends with the process."""
+        self._stopping = True
+        self._rang.set()
+
+    def _listen_forever(self) -> None:
+        while not self._stopping:
+            try:
+                self._listen()
+            except (redis.RedisError, OSError) as error:
+                if self.connected:
+                    logger.warning("hints are not heard; polling", extra={"error": str(error)})
+                self.connected = False
+                time.sleep(RETRY_S)
+
+    def _listen(self) -> None:
+        client: Any = redis.Redis.from_url(
+            self._url, socket_connect_timeout=2, health_check_interval=int(READ_TIMEOUT_S)
+        )
+        with client.pubsub(ignore_subscribe_messages=True) as subscription:
+            subscription.subscribe(WAKE_CHANNEL)
+            self.connected = True
+            # Hints sent while nobody listened are lost: look at everything once.
+            self.ring(events=True, flows=True)
+            while not self._stopping:
+                message = subscription.get_message(timeout=READ_TIMEOUT_S)
+                if message is not None:
+                    self._take(message["data"])
+
+    def _take(self, data: bytes) -> None:
+        try:
+            hint = json.loads(data)
+            runs = {int(run) for run in hint.get("runs", ())}
+        except (ValueError, TypeError, AttributeError):
+            logger.warning("a hint was not understood", extra={"hint": repr(data[:200])})
+            return
+        self.ring(runs=runs, events=bool(hint.get("events")), flows=bool(hint.get("flows")))

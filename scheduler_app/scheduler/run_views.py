@@ -1,0 +1,173 @@
+"""Runs in memory: their task instances as last read, refreshed by reading only what is open.
+
+A view is valid for one lease token and one run attempt. A terminal state changes only by a clear,
+which opens the instance again or starts a new run attempt, so closed rows need no second look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg.rows import tuple_row
+
+from scheduler_app.rules.states import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    import psycopg
+
+    from scheduler_app.scheduler.versions import Version
+
+VIEWS_MAX = 5000  # runs kept in memory
+
+_STATES = {str(state): state for state in TaskState}
+_ACTIVE = frozenset({TaskState.QUEUED, TaskState.RUNNING, TaskState.RESTARTING})
+
+
+@dataclass(slots=True, kw_only=True)
+class Instance:
+    """One task instance as last read. Not frozen: refreshed in place."""
+
+    ti_id: int
+    task_id: str
+    map_index: int
+    state: TaskState
+    try_number: int
+    resume_index: int
+    dispatch_no: int
+    attempt_id: UUID | None
+    held: bool
+    pool: str
+    slots: int
+    queue: str
+    priority: int
+    next_retry_at: datetime | None
+    wait_code: str | None
+    ready_since: datetime | None = None  # when this process first saw it ready
+
+
+@dataclass(slots=True, kw_only=True)
+class RunView:
+    """One active run."""
+
+    run_id: int
+    flow_id: str
+    shard: int
+    token: int
+    run_attempt: int
+    version: Version
+    instances: dict[int, Instance] = field(default_factory=dict)
+    open_ids: set[int] = field(default_factory=set)
+
+    def active_count(self) -> int:
+        """How many task instances hold a place under ``max_active_tasks``."""
+        return sum(1 for i in self.open_ids if self.instances[i].state in _ACTIVE)
+
+
+class RunViews:
+    """Views by run id."""
+
+    def __init__(self) -> None:
+        self._views: dict[int, RunView] = {}
+
+    def forget(self, run_ids: Iterable[int]) -> None:
+        """The views are gone; the next look reads the runs anew."""
+        for run_id in run_ids:
+            self._views.pop(run_id, None)
+
+    def refresh(
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        runs: Iterable[dict[str, Any]],
+        versions: dict[int, Version],
+        terms: dict[int, int],
+    ) -> list[RunView]:
+        """The views of these locked runs, true as of this transaction's newest snapshot."""
+        if len(self._views) > VIEWS_MAX:
+            self._views.clear()
+        known: list[RunView] = []
+        new: list[RunView] = []
+        for run in runs:
+            view = self._views.get(run["id"])
+            token = terms[run["shard"]]
+            if view is None or view.token != token or view.run_attempt != run["run_attempt"]:
+                view = RunView(
+                    run_id=run["id"],
+                    flow_id=run["flow_id"],
+                    shard=run["shard"],
+                    token=token,
+                    run_attempt=run["run_attempt"],
+                    version=versions[run["version_id"]],
+                )
+                self._views[run["id"]] = view
+                new.append(view)
+            else:
+                known.append(view)
+        if new:
+            self._read(connection, new, only_open=False)
+        if known:
+            self._read(connection, known, only_open=True)
+        return known + new
+
+    def _read(
+        self, connection: psycopg.Connection[Any], views: list[RunView], *, only_open: bool
+    ) -> None:
+        by_run = {view.run_id: view for view in views}
+        seen: dict[int, set[int]] = {run_id: set() for run_id in by_run}
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(
+                _SELECT + " WHERE run_id = ANY(%s)" + (" AND is_open" if only_open else ""),
+                [list(by_run)],
+            )
+            for row in cursor.fetchall():
+                seen[row[0]].add(row[1])
+                _take(by_run[row[0]], row)
+            if only_open:
+                closed = [
+                    ti_id
+                    for run_id, view in by_run.items()
+                    for ti_id in view.open_ids - seen[run_id]
+                ]
+                if closed:
+                    cursor.execute(_SELECT + " WHERE id = ANY(%s)", [closed])
+                    for row in cursor.fetchall():
+                        _take(by_run[row[0]], row)
+
+
+_SELECT = (
+    "SELECT run_id, id, task_id, map_index, state, try_number, resume_index, dispatch_no, attempt_id,"
+    " held_by IS NOT NULL, pool, pool_slots, queue, priority, next_retry_at, wait->>'code', is_open"
+    " FROM task_instance"
+)
+
+
+def _take(view: RunView, row: tuple[Any, ...]) -> None:
+    ti_id = row[1]
+    old = view.instances.get(ti_id)
+    view.instances[ti_id] = Instance(
+        ti_id=ti_id,
+        task_id=row[2],
+        map_index=row[3],
+        state=_STATES[row[4]],
+        try_number=row[5],
+        resume_index=row[6],
+        dispatch_no=row[7],
+        attempt_id=row[8],
+        held=row[9],
+        pool=row[10],
+        slots=row[11],
+        queue=row[12],
+        priority=row[13],
+        next_retry_at=row[14],
+        wait_code=row[15],
+        ready_since=old.ready_since if old is not None and old.state == row[4] else None,
+    )
+    if row[16]:
+        view.open_ids.add(ti_id)
+    else:
+        view.open_ids.discard(ti_id)

@@ -1,0 +1,277 @@
+"""The scheduler's loop: wait for a hint or a due time, decide, publish, sweep."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from django.conf import settings
+
+from scheduler_app.catalog.service import Catalog
+from scheduler_app.processes import database
+from scheduler_app.processes.job import JobRow
+from scheduler_app.rules.errors import Fenced
+from scheduler_app.scheduler import sweep
+from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
+from scheduler_app.scheduler.doorbell import Doorbell
+from scheduler_app.scheduler.judge import judge_pending
+from scheduler_app.scheduler.leases import Leases
+from scheduler_app.scheduler.publish import publish
+from scheduler_app.scheduler.take_over import take_over
+from scheduler_app.scheduler.tick import Outcome, Ticker
+from scheduler_app.transitions.identity import database_identity
+from scheduler_app.transitions.incident import raise_incident
+from scheduler_app.transitions.notices import Notices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler_app.executors.interface import Executor
+
+SWEEP_INTERVAL_S: Final = 2.0
+POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's while no hints are heard
+TICK_GAP_S: Final = 0.008  # hints that come closer than this share a tick
+EVENTS_INTERVAL_S: Final = 1.0  # while events wait for their grace to pass
+AGAIN_S: Final = 0.1  # runs that were locked, or that could not be finished with
+ERROR_PAUSE_S: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """One scheduler process. ``run`` returns after ``stop`` with all leases released."""
+
+    def __init__(self, *, executor: Executor, notices: Notices) -> None:
+        self._executor = executor
+        self._notices = notices
+        self._stopping = threading.Event()
+        self._job = JobRow(kind="scheduler", on_stop=self.stop)
+        self._leases = Leases(
+            holder=self._job.id,
+            ttl_s=settings.LEASE_TTL_S,
+            renew_interval_s=settings.LEASE_RENEW_INTERVAL_S,
+            deadline_s=settings.LEASE_DEADLINE_S,
+        )
+        self._doorbell = Doorbell(settings.CACHE_URL)
+        self._ticker = Ticker(self._leases)
+        self._connection: psycopg.Connection[Any] | None = None
+        self._identity = ""
+        self._dirty: set[int] = set()
+        self._waiting: set[int] = set()  # no room last time; looked at whenever something ends
+        self._queued: dict[str, set[int]] = {}  # runs that wait for a run of their flow to end
+        self._retry_at: dict[int, float] = {}  # run -> monotonic time of its next retry
+        self._queue_slots: dict[str, int] = {}
+        self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
+        self._catalog = Catalog(settings.FLOW_FOLDERS, on_scan=self._scanned)
+
+    def stop(self, *_: object) -> None:
+        """The loop ends at its next safe point. Callable from a signal handler or a thread."""
+        self._stopping.set()
+        self._doorbell.stop()
+
+    def run(self) -> None:
+        """Decides until stopped. Raises ``psycopg.OperationalError`` if the database is not there."""
+        self._job.start()
+        self._leases.start()
+        self._doorbell.start()
+        catalog = threading.Thread(
+            target=self._catalog.run_forever, args=(self._stopping,), name="catalog", daemon=True
+        )
+        catalog.start()
+        try:
+            while not self._stopping.is_set():
+                self._guarded(self._turn)
+        finally:
+            self._leases.stop(self._connection)
+            self._job.end()
+            self._executor.close()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """A fault of one turn is logged and the next turn starts afresh; the loop never ends by it."""
+        try:
+            step()
+        except Fenced as error:
+            logger.warning("a decision was refused", extra={"error": str(error)})
+        except psycopg.Error as error:
+            logger.warning("the database refused a turn", extra={"error": str(error)})
+            self._drop_connection(error)
+            self._stopping.wait(ERROR_PAUSE_S)
+        except Exception:  # the loop must outlive any single fault
+            logger.exception("a turn of the scheduler failed")
+            self._stopping.wait(ERROR_PAUSE_S)
+
+    def _turn(self) -> None:
+        wake = self._doorbell.wait(self._pause_s())
+        now = time.monotonic()
+        self._leases.loop_progressed()
+        self._job.progressed()
+        connection = self._connect()
+        self._dirty |= wake.runs
+        if wake.runs:
+            # Something moved: there may be room for those that had none.
+            self._dirty |= self._waiting
+        if now >= self._next["balance"]:
+            self._next["balance"] = now + settings.LEASE_RENEW_INTERVAL_S
+            self._balance(connection)
+        terms = self._leases.terms()
+        if not terms:
+            return
+        if wake.flows or now >= self._next["runs"]:
+            self._create_runs(connection, terms)
+        if wake.events or now >= self._next["events"]:
+            self._judge(connection, terms)
+        if now >= self._next["sweep"]:
+            self._sweep(connection, terms)
+        due = {run_id for run_id, at in self._retry_at.items() if at <= now}
+        self._dirty |= due
+        if self._dirty:
+            self._tick(connection, terms)
+
+    def _pause_s(self) -> float:
+        now = time.monotonic()
+        soonest = min(self._next.values())
+        if self._retry_at:
+            soonest = min(soonest, min(self._retry_at.values()))
+        if self._dirty:
+            soonest = min(soonest, now + AGAIN_S)
+        return max(0.0, min(soonest - now, SWEEP_INTERVAL_S))
+
+    def _tick(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
+        run_ids, self._dirty = self._dirty, set()
+        try:
+            outcome = self._ticker.tick(
+                connection, terms=terms, run_ids=run_ids, queue_slots=self._queue_slots
+            )
+        except Fenced as error:
+            self._dirty |= run_ids
+            self._leases.refused(connection, error, terms, "tick")
+            raise
+        except BaseException:
+            self._dirty |= run_ids
+            raise
+        publish(
+            connection,
+            executor=self._executor,
+            identity=self._identity,
+            messages=outcome.messages,
+        )
+        self._remember(run_ids, outcome)
+        for run_id, error_text in outcome.broken.items():
+            raise_incident(
+                connection,
+                kind="run_not_decidable",
+                subject=str(run_id),
+                message=f"Run {run_id} cannot be decided: {error_text}",
+            )
+        if outcome.moved_runs:
+            self._notices.changed(
+                ["runs", "home", *(f"run:{run_id}" for run_id in outcome.moved_runs)]
+            )
+        # Hints that arrive while this tick's messages go out share the next one.
+        self._stopping.wait(TICK_GAP_S)
+
+    def _remember(self, run_ids: set[int], outcome: Outcome) -> None:
+        now = time.monotonic()
+        self._dirty |= outcome.again
+        self._waiting = (self._waiting - run_ids) | outcome.waiting_runs
+        for run_id in run_ids:
+            self._retry_at.pop(run_id, None)
+        for run_id, in_s in outcome.retry_in_s.items():
+            self._retry_at[run_id] = now + in_s
+        for flow_id, queued in outcome.queued_runs.items():
+            self._queued.setdefault(flow_id, set()).update(queued)
+        for flow_id in outcome.ended_flows:
+            self._dirty |= self._queued.pop(flow_id, set())
+        if outcome.ended_flows:
+            # A flow at its limit of active runs may go on with its schedule.
+            self._next["runs"] = min(self._next["runs"], now)
+
+    def _create_runs(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
+        try:
+            created = create_due_runs(connection, leases=self._leases, terms=terms)
+        except Fenced as error:
+            self._leases.refused(connection, error, terms, "create_runs")
+            raise
+        self._dirty |= set(created)
+        due_in_s = seconds_to_next_due(connection, shards=list(terms))
+        # Overdue but not created: at its limit, or locked. Looked at again with the sweep.
+        pause_s = SWEEP_INTERVAL_S if due_in_s is None else max(due_in_s, 0.0)
+        if not created and due_in_s is not None and due_in_s <= 0:
+            pause_s = SWEEP_INTERVAL_S
+        self._next["runs"] = time.monotonic() + min(pause_s, SWEEP_INTERVAL_S)
+
+    def _judge(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
+        try:
+            moved, waiting = judge_pending(connection, leases=self._leases, terms=terms)
+        except Fenced as error:
+            self._leases.refused(connection, error, terms, "judge")
+            raise
+        self._dirty |= moved
+        if moved:
+            self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
+        self._next["events"] = time.monotonic() + (EVENTS_INTERVAL_S if waiting else SWEEP_INTERVAL_S)
+
+    def _sweep(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
+        interval_s = SWEEP_INTERVAL_S if self._doorbell.connected else POLL_INTERVAL_S
+        self._next["sweep"] = time.monotonic() + interval_s
+        self._queue_slots = sweep.queue_slots(
+            connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S
+        )
+        active = sweep.active_runs(connection, shards=list(terms))
+        self._dirty |= active
+        self._waiting &= active
+        self._retry_at = {run: at for run, at in self._retry_at.items() if run in active}
+        if not active:
+            return
+        try:
+            messages = sweep.unpublished(
+                connection, terms=terms, older_than_s=sweep.UNPUBLISHED_AFTER_S
+            )
+            publish(
+                connection, executor=self._executor, identity=self._identity, messages=messages
+            )
+            sweep.republish_unclaimed(
+                connection,
+                executor=self._executor,
+                identity=self._identity,
+                leases=self._leases,
+                terms=terms,
+            )
+            sweep.resolve_queue_incidents(connection)
+            moved = sweep.lose_silent(connection, leases=self._leases, terms=terms)
+        except Fenced as error:
+            self._leases.refused(connection, error, terms, "sweep")
+            raise
+        if moved:
+            self._ticker.forget(moved)
+            self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
+
+    def _balance(self, connection: psycopg.Connection[Any]) -> None:
+        new = self._leases.balance(connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S)
+        if not new:
+            return
+        take_over(connection, leases=self._leases, new_terms=new)
+        self._next.update(sweep=0.0, runs=0.0, events=0.0)
+        self._notices.changed(["leases", "home"])
+
+    def _scanned(self, detail: dict[str, Any]) -> None:
+        """A scan of the flow folders ended; called from the catalog's thread."""
+        self._job.set_detail(catalog=detail)
+        if detail.get("changed"):
+            self._doorbell.ring(flows=True)
+            self._notices.changed(["flows", "home"])
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = database.connect("scheduler")
+            self._identity = database_identity(self._connection)
+        return self._connection
+
+    def _drop_connection(self, error: psycopg.Error) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            logger.info("the connection is made anew", extra={"error": str(error)})
+            connection.close()

@@ -1,0 +1,246 @@
+"""One tick: prove, lock, decide, mark, dispatch and end runs, in one transaction over all shards."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg.rows import tuple_row
+
+from scheduler_app.processes import failpoints
+from scheduler_app.rules import run_outcome
+from scheduler_app.rules.errors import SchedulerError
+from scheduler_app.rules.states import RunState, TaskState
+from scheduler_app.scheduler import dispatch_attempts
+from scheduler_app.scheduler.dispatch_attempts import Ready
+from scheduler_app.scheduler.run_views import RunView, RunViews
+from scheduler_app.scheduler.versions import Versions
+from scheduler_app.transitions.run import end_run, lock_active_runs, start_runs
+from scheduler_app.transitions.task_instance import mark_task_instances, note_waits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    import psycopg
+
+    from scheduler_app.scheduler.leases import Leases
+    from scheduler_app.transitions.attempt import Message
+
+RUNS_MAX: Final = 100  # looked at in one tick
+INSTANCES_MAX: Final = 20_000  # of newly read runs in one tick
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What a tick did and what it asks for."""
+
+    messages: list[Message] = field(default_factory=list)
+    moved_runs: set[int] = field(default_factory=set)  # pages that show them refresh
+    ended_flows: set[str] = field(default_factory=set)
+    again: set[int] = field(default_factory=set)  # look at these runs at the next tick
+    waiting_runs: set[int] = field(default_factory=set)  # ready, but there was no room
+    queued_runs: dict[str, set[int]] = field(default_factory=dict)  # by flow: wait for a run to end
+    retry_in_s: dict[int, float] = field(default_factory=dict)  # run -> seconds to its next retry
+    broken: dict[int, str] = field(default_factory=dict)  # runs that could not be decided
+
+
+class Ticker:
+    """Decides for runs of the shards held; keeps what it read for the next tick."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._versions = Versions()
+        self._views = RunViews()
+
+    def forget(self, run_ids: Iterable[int]) -> None:
+        """The next tick reads these runs anew."""
+        self._views.forget(run_ids)
+
+    def tick(
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        terms: dict[int, int],
+        run_ids: Iterable[int],
+        queue_slots: dict[str, int],
+    ) -> Outcome:
+        """Everything that can be decided for these runs now is decided and committed.
+
+        Raises ``Fenced`` (nothing was written) and ``psycopg.Error``.
+        """
+        wanted = sorted(run_ids)
+        outcome = Outcome(again=set(wanted[RUNS_MAX:]))
+        wanted = wanted[:RUNS_MAX]
+        try:
+            with connection.transaction():
+                self._leases.prove(connection, terms)
+                self._decide(connection, terms, wanted, queue_slots, outcome)
+                failpoints.reach("tick.before_commit")
+        except BaseException:
+            self._views.forget(wanted)
+            raise
+        failpoints.reach("tick.after_commit")
+        return outcome
+
+    def _decide(
+        self,
+        connection: psycopg.Connection[Any],
+        terms: dict[int, int],
+        run_ids: list[int],
+        queue_slots: dict[str, int],
+        outcome: Outcome,
+    ) -> None:
+        versions = self._versions.get(connection, _version_ids(connection, run_ids))
+        pools = dispatch_attempts.lock_pools(
+            connection, names={pool for version in versions.values() for pool in version.pools}
+        )
+        runs = lock_active_runs(connection, run_ids=run_ids, shards=list(terms))
+        runs = self._start(connection, [run for run in runs if not run["frozen"]], versions, outcome)
+        views = self._views.refresh(connection, runs=runs, versions=versions, terms=terms)
+        now = _now(connection)
+        ready: list[Ready] = []
+        marks: dict[int, TaskState] = {}
+        ends: list[tuple[RunView, run_outcome.RunDecision]] = []
+        for view in views:
+            try:
+                decision = _decision(view)
+            except SchedulerError as error:
+                outcome.broken[view.run_id] = str(error)
+                continue
+            _collect(view, decision, now, marks, ready, outcome)
+            if decision.state is not RunState.RUNNING:
+                ends.append((view, decision))
+        moved = mark_task_instances(connection, marks=marks)
+        outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
+        self._dispatch(connection, ready, pools, queue_slots, now, outcome)
+        for view, decision in ends:
+            ended = end_run(
+                connection,
+                run_id=view.run_id,
+                state=decision.state,
+                reason=decision.reason,
+            )
+            if ended:
+                outcome.ended_flows.add(view.flow_id)
+                outcome.moved_runs.add(view.run_id)
+                self._views.forget([view.run_id])
+
+    def _start(
+        self,
+        connection: psycopg.Connection[Any],
+        runs: list[dict[str, Any]],
+        versions: dict[int, Any],
+        outcome: Outcome,
+    ) -> list[dict[str, Any]]:
+        """The running runs, with those that could be started under ``max_active_runs``."""
+        queued = [run for run in runs if run["state"] == RunState.QUEUED]
+        running = [run for run in runs if run["state"] == RunState.RUNNING]
+        if not queued:
+            return running
+        active = _running_by_flow(connection, {run["flow_id"] for run in queued})
+        starting = []
+        for run in queued:
+            flow_id = run["flow_id"]
+            limit = versions[run["version_id"]].definition.max_active_runs
+            if active.get(flow_id, 0) < limit:
+                active[flow_id] = active.get(flow_id, 0) + 1
+                starting.append(run)
+            else:
+                outcome.queued_runs.setdefault(flow_id, set()).add(run["id"])
+        started = start_runs(connection, run_ids=[run["id"] for run in starting])
+        outcome.moved_runs |= started
+        return running + [run for run in starting if run["id"] in started]
+
+    def _dispatch(
+        self,
+        connection: psycopg.Connection[Any],
+        ready: list[Ready],
+        pools: dict[str, int],
+        queue_slots: dict[str, int],
+        now: datetime,
+        outcome: Outcome,
+    ) -> None:
+        if not ready:
+            return
+        usage = dispatch_attempts.count_usage(connection)
+        room = dispatch_attempts.room_for(ready, pools=pools, usage=usage, queue_slots=queue_slots)
+        choice = dispatch_attempts.choose(ready, room=room, now=now)
+        by_id = {r.instance.ti_id: r for r in ready}
+        chosen = [by_id[c.ti_id] for c in choice.chosen]
+        outcome.messages = dispatch_attempts.issue(connection, chosen=chosen)
+        outcome.moved_runs |= {message.run_id for message in outcome.messages}
+        issued = {message.ti_id for message in outcome.messages}
+        # Somebody else moved a row in between: look again.
+        outcome.again |= {r.view.run_id for r in chosen if r.instance.ti_id not in issued}
+        outcome.waiting_runs |= {by_id[ti_id].view.run_id for ti_id in choice.waiting}
+        note_waits(connection, notes=dispatch_attempts.wait_notes(ready, choice, now=now))
+
+
+def _decision(view: RunView) -> run_outcome.RunDecision:
+    return run_outcome.decide_run(
+        upstream=view.version.upstream,
+        trigger_rules=view.version.trigger_rules,
+        instances=[
+            run_outcome.InstanceState(task_id=i.task_id, map_index=i.map_index, state=i.state)
+            for i in view.instances.values()
+        ],
+    )
+
+
+def _collect(
+    view: RunView,
+    decision: run_outcome.RunDecision,
+    now: datetime,
+    marks: dict[int, TaskState],
+    ready: list[Ready],
+    outcome: Outcome,
+) -> None:
+    """Sort the open instances of a run: to be marked, ready now, or ready at a later time."""
+    for ti_id in view.open_ids:
+        instance = view.instances[ti_id]
+        key = (instance.task_id, instance.map_index)
+        if instance.held:
+            continue
+        if instance.state in (TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE):
+            due = instance.next_retry_at
+            if due is None or due <= now:
+                ready.append(Ready(view=view, instance=instance))
+            else:
+                in_s = (due - now).total_seconds()
+                outcome.retry_in_s[view.run_id] = min(
+                    in_s, outcome.retry_in_s.get(view.run_id, in_s)
+                )
+        elif key in decision.marks:
+            marks[ti_id] = decision.marks[key]
+        elif key in decision.ready or instance.state is TaskState.SCHEDULED:
+            # Scheduled: let go once already; it waits, was handed back, or its worker was lost.
+            ready.append(Ready(view=view, instance=instance))
+
+
+def _version_ids(connection: psycopg.Connection[Any], run_ids: list[int]) -> set[int]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute("SELECT DISTINCT version_id FROM run WHERE id = ANY(%s)", [run_ids])
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _running_by_flow(connection: psycopg.Connection[Any], flow_ids: set[str]) -> dict[str, int]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT flow_id, count(*)::int FROM run WHERE flow_id = ANY(%s) AND is_active"
+            " AND state = 'running' AND filter_code IS NULL GROUP BY 1",
+            [sorted(flow_ids)],
+        )
+        return dict(cursor.fetchall())
+
+
+def _now(connection: psycopg.Connection[Any]) -> datetime:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        row = cursor.fetchone()
+    assert row is not None
+    now: datetime = row[0]
+    return now

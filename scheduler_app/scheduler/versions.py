@@ -1,0 +1,58 @@
+"""Flow versions in memory: immutable, so read once a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import tuple_row
+
+from scheduler_app.rules.definition import FlowDefinition, from_dict
+
+if TYPE_CHECKING:
+    import psycopg
+
+CACHED_MAX = 2000  # versions; each a few kilobytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A definition with what every look at it needs."""
+
+    id: int
+    definition: FlowDefinition
+    upstream: dict[str, tuple[str, ...]]
+    trigger_rules: dict[str, str]
+    pools: frozenset[str]
+
+
+class Versions:
+    """Cache of versions by id."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Version] = {}
+
+    def get(self, connection: psycopg.Connection[Any], ids: set[int]) -> dict[int, Version]:
+        """The versions with these ids; one query for those not seen yet."""
+        missing = [i for i in ids if i not in self._known]
+        if missing:
+            if len(self._known) > CACHED_MAX:
+                self._known.clear()
+                missing = list(ids)
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                cursor.execute(
+                    "SELECT id, definition FROM flow_version WHERE id = ANY(%s)", [missing]
+                )
+                for version_id, raw in cursor.fetchall():
+                    self._known[version_id] = _version(version_id, from_dict(raw))
+        return {i: self._known[i] for i in ids}
+
+
+def _version(version_id: int, definition: FlowDefinition) -> Version:
+    return Version(
+        id=version_id,
+        definition=definition,
+        upstream={task.task_id: task.upstream for task in definition.tasks},
+        trigger_rules={task.task_id: task.trigger_rule for task in definition.tasks},
+        pools=frozenset(task.pool for task in definition.tasks),
+    )

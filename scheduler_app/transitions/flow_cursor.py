@@ -1,0 +1,53 @@
+"""The cursor of a flow's schedule: which data interval gets its run next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import tuple_row
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from scheduler_app.rules.timetable import DataInterval
+
+
+def move_cursor(
+    connection: psycopg.Connection[Any],
+    *,
+    flow_id: str,
+    seen: DataInterval,
+    following: DataInterval | None,
+) -> bool:
+    """The interval that was seen is the flow's last, and ``following`` its next; false if it moved.
+
+    Part of the transaction that created the run of ``seen``.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "UPDATE flow SET last_interval_start = %(start)s, last_interval_end = %(end)s,"
+            " next_interval_start = %(next_start)s, next_interval_end = %(next_end)s,"
+            " updated_at = clock_timestamp()"
+            " WHERE flow_id = %(flow)s AND next_interval_start = %(start)s"
+            " AND next_interval_end = %(end)s RETURNING flow_id",
+            {
+                "flow": flow_id,
+                "start": seen.start,
+                "end": seen.end,
+                "next_start": following.start if following else None,
+                "next_end": following.end if following else None,
+            },
+        )
+        return cursor.fetchone() is not None
+
+
+def set_cursor(
+    connection: psycopg.Connection[Any], *, flow_id: str, following: DataInterval | None
+) -> None:
+    """The flow's next interval is ``following``, whatever it was; null when none follows."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE flow SET next_interval_start = %s, next_interval_end = %s,"
+            " updated_at = clock_timestamp() WHERE flow_id = %s",
+            [following.start if following else None, following.end if following else None, flow_id],
+        )
