@@ -1,0 +1,326 @@
+"""Flows: a function with ``@flow`` whose body calls tasks, and what it says as a definition."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from typing import Any, Final, overload
+from zoneinfo import ZoneInfo
+
+from scheduler_app.authoring import options as option_checks
+from scheduler_app.authoring.building import Building, building
+from scheduler_app.authoring.faults import (
+    Fault,
+    Place,
+    fault,
+    faults_of,
+    place_of_caller,
+    place_of_function,
+    refuse,
+)
+from scheduler_app.authoring.options import TASK_OPTIONS, BadOption, check_options
+from scheduler_app.authoring.registry import register
+from scheduler_app.authoring.task import TaskCall
+from scheduler_app.rules import graph, timetable
+from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
+from scheduler_app.rules.errors import DefinitionError, InvalidInput
+
+ACTIVE_MAX: Final = 100_000  # runs of a flow, or tasks of a run, at a time
+TAG_COUNT_MAX: Final = 100
+
+
+class Flow:
+    """A named graph of tasks with a schedule, as one ``@flow`` defines it."""
+
+    def __init__(self, flow_id: str, place: Place) -> None:
+        self.flow_id = flow_id
+        self.place = place
+        self.calls: dict[str, TaskCall] = {}
+        self._definition: FlowDefinition | None = None
+
+    def definition(self) -> FlowDefinition:
+        """What the flow says, as values. Raises ``DefinitionError`` for a faulty flow."""
+        if self._definition is None:
+            raise refuse(
+                f"Flow {self.flow_id!r} is faulty.",
+                f"Correct what `flows validate {self.place.file}` tells.",
+                self.place,
+            )
+        return self._definition
+
+    def __call__(self) -> Flow:
+        """The flow itself: it is registered where it is defined, and need not be called."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<flow {self.flow_id}>"
+
+
+@overload
+def flow(function: Callable[[], object], /) -> Flow: ...
+
+
+@overload
+def flow(**options: object) -> Callable[[Callable[[], object]], Flow]: ...
+
+
+def flow(function: Callable[[], object] | None = None, /, **options: object) -> Any:
+    """The flow that the function's body describes: ``@flow`` or ``@flow(schedule="@daily")``.
+
+    Options: flow_id, schedule (cron, preset or None), timezone, start_date, end_date, catchup,
+    max_active_runs, max_active_tasks, run_timeout, description, tags, owner, params, default_args
+    (options for every task), is_paused_upon_creation. The body runs once, here.
+    """
+    place = place_of_caller()
+    if function is None:
+        return lambda decorated: _define(decorated, options, place)
+    return _define(function, options, place)
+
+
+def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
+    if not inspect.isfunction(function):
+        raise refuse(
+            f"@flow stands on {function!r}, which is no function.",
+            "Put @flow on a def whose body calls tasks.",
+            place,
+        )
+    place = place_of_function(function)
+    given = dict(options)
+    default_args = given.pop("default_args", None) or {}
+    defaults, owner, faults = _checked_default_args(default_args, place)
+    fields, wrong = check_options(given, FLOW_OPTIONS, place, f"Flow {function.__name__!r}")
+    faults += wrong
+    flow_id = fields.setdefault("flow_id", given.get("flow_id", function.__name__))
+    if not isinstance(flow_id, str):
+        flow_id = function.__name__
+    fields.setdefault("owner", owner)
+    fields.setdefault("description", inspect.getdoc(function) or "")
+    made = Flow(str(flow_id), place)
+    work = Building(flow_id=made.flow_id, place=place, defaults=defaults, faults=faults)
+    faults += _faults_of_function(function)
+    if not faults:
+        _run_body(function, work)
+        made.calls = work.calls
+    if not faults:
+        made._definition = _definition(work, fields)
+    register(made, faults)
+    return made
+
+
+def _faults_of_function(function: Callable[..., object]) -> list[Fault]:
+    place = place_of_function(function)
+    parameters = inspect.signature(function).parameters
+    if parameters:
+        names = ", ".join(parameters)
+        return [
+            fault(
+                place,
+                f"Flow function {function.__name__!r} takes arguments ({names}).",
+                "Declare params={...} on @flow and read ctx.params inside tasks.",
+            )
+        ]
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        return [
+            fault(
+                place,
+                f"Flow function {function.__name__!r} is async or yields.",
+                "Write a plain def whose body calls tasks.",
+            )
+        ]
+    return []
+
+
+def _run_body(function: Callable[[], object], work: Building) -> None:
+    """The flow function has run once; what it did wrong is in ``work.faults``."""
+    try:
+        with building(work):
+            function()
+    except DefinitionError as error:
+        work.faults.extend(faults_of(error, work.place))
+    except Exception as error:  # noqa: BLE001 - user code: what it raises is a fault of this flow
+        place = _place_in_file(error, work.place)
+        work.faults.append(
+            fault(
+                place,
+                f"The body of flow {work.flow_id!r} raised {type(error).__name__}: {error}.",
+                "The body runs while the file is loaded; move work that can fail into a task.",
+            )
+        )
+    for instance in work.instances:
+        work.faults.extend(instance.faults(work))
+    if not work.calls and not work.faults:
+        work.faults.append(
+            fault(
+                work.place,
+                f"Flow {work.flow_id!r} has no tasks.",
+                "Call at least one task in its body.",
+            )
+        )
+
+
+def _place_in_file(error: BaseException, otherwise: Place) -> Place:
+    lines = [
+        Place(file=frame.filename, line=frame.lineno or otherwise.line)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == otherwise.file
+    ]
+    return lines[-1] if lines else otherwise
+
+
+def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None:
+    """The definition; None where checks that need the whole flow found faults."""
+    faults = work.faults
+    tasks: dict[str, TaskDefinition] = {}
+    for call in work.calls.values():
+        try:
+            tasks[call.task_id] = call.definition()
+        except DefinitionError as error:
+            faults.extend(faults_of(error, call.place))
+    fields = _checked_times(work, fields)
+    if faults:
+        return None
+    upstream = {task_id: task.upstream for task_id, task in tasks.items()}
+    if cycle := graph.find_cycle(upstream):
+        shown = " -> ".join([*cycle, cycle[0]] if cycle[0] != cycle[-1] else cycle)
+        faults.append(
+            fault(
+                work.calls[cycle[0]].place,
+                f"The tasks of flow {work.flow_id!r} wait for each other: {shown}.",
+                "Remove one of these dependencies.",
+            )
+        )
+        return None
+    ordered = tuple(tasks[task_id] for task_id in graph.topological_order(upstream))
+    made = FlowDefinition(**fields, tasks=ordered)
+    if remedy := _unstorable(made):
+        faults.append(fault(work.place, f"Flow {work.flow_id!r} cannot be stored.", remedy))
+        return None
+    return made
+
+
+def _unstorable(definition: FlowDefinition) -> str | None:
+    text = json.dumps(to_dict(definition), ensure_ascii=False)
+    if "\\u0000" in text:
+        return "Take the NUL character out of its texts, docstrings too."
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "Take the lone surrogate out of its texts, docstrings too."
+    return None
+
+
+def _checked_times(work: Building, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with dates in the flow's zone; faults for a bad schedule, zone or order."""
+    checked = {**fields, "flow_id": work.flow_id}
+    zone = checked.setdefault("timezone", "UTC")
+    schedule = checked.get("schedule")
+    try:
+        timetable.check_schedule(schedule, zone)
+        for name in ("start_date", "end_date"):
+            if checked.get(name) is not None:
+                checked[name] = _in_zone(checked[name], zone).isoformat()
+    except InvalidInput as error:
+        remedy = str(error.extra.get("remedy") or "Correct schedule=... or timezone=... on @flow.")
+        work.faults.append(fault(work.place, f"Flow {work.flow_id!r}: {error}", remedy))
+        return checked
+    start, end = checked.get("start_date"), checked.get("end_date")
+    if start and end and datetime.fromisoformat(end) < datetime.fromisoformat(start):
+        work.faults.append(
+            fault(
+                work.place,
+                f"Flow {work.flow_id!r} ends on {end}, before it starts on {start}.",
+                "Give an end_date after start_date.",
+            )
+        )
+    return checked
+
+
+def _in_zone(value: date, zone: str) -> datetime:
+    moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+    return moment if moment.utcoffset() is not None else moment.replace(tzinfo=ZoneInfo(zone))
+
+
+def _checked_default_args(
+    default_args: object, place: Place
+) -> tuple[dict[str, Any], str, list[Fault]]:
+    """Fields of TaskDefinition, the owner, and faults."""
+    if not isinstance(default_args, Mapping) or not all(isinstance(k, str) for k in default_args):
+        return {}, "", [fault(place, "default_args is no dict of options.", "Write a dict.")]
+    given = dict(default_args)
+    owner = given.pop("owner", "")
+    known = {name: entry for name, entry in TASK_OPTIONS.items() if name not in ("task_id", "doc")}
+    fields, faults = check_options(given, known, place, "default_args")
+    if not isinstance(owner, str):
+        faults.append(fault(place, f"default_args has owner={owner!r}.", "Give owner a text."))
+        owner = ""
+    return fields, owner, faults
+
+
+def _schedule(value: object) -> str:
+    if not isinstance(value, str):
+        raise BadOption("a cron expression, a preset such as '@daily', or None")
+    return value
+
+
+def _timezone(value: object) -> str:
+    if isinstance(value, ZoneInfo) and value.key:
+        return value.key
+    if not isinstance(value, str):
+        raise BadOption("an IANA name such as 'Europe/Paris'")
+    return value
+
+
+def _moment(value: object) -> date:
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            raise BadOption("a date, a datetime or its ISO 8601 text") from None
+    if not isinstance(value, date):
+        raise BadOption("a date, a datetime or its ISO 8601 text")
+    return value
+
+
+def _tags(value: object) -> tuple[str, ...]:
+    if (
+        isinstance(value, str)
+        or not isinstance(value, (list, tuple, set, frozenset))
+        or len(value) > TAG_COUNT_MAX
+        or not all(isinstance(tag, str) and 0 < len(tag) <= 100 for tag in value)
+    ):
+        raise BadOption(f"a list of at most {TAG_COUNT_MAX} texts of 1 to 100 characters")
+    return tuple(sorted(value)) if isinstance(value, (set, frozenset)) else tuple(value)
+
+
+def _params(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise BadOption("a dict with text keys and JSON values")
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise BadOption("a dict with text keys and JSON values") from None
+    return copied
+
+
+_active_count: Final = option_checks.whole_number(1, ACTIVE_MAX)
+
+FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
+    "flow_id": ("flow_id", option_checks.identifier),
+    "schedule": ("schedule", option_checks.optional(_schedule)),
+    "timezone": ("timezone", _timezone),
+    "start_date": ("start_date", option_checks.optional(_moment)),
+    "end_date": ("end_date", option_checks.optional(_moment)),
+    "catchup": ("catchup", option_checks.flag),
+    "max_active_runs": ("max_active_runs", _active_count),
+    "max_active_tasks": ("max_active_tasks", _active_count),
+    "run_timeout": ("run_timeout_s", option_checks.optional(option_checks.positive_duration_s)),
+    "description": ("description", option_checks.text),
+    "tags": ("tags", _tags),
+    "owner": ("owner", option_checks.text),
+    "params": ("params", _params),
+    "default_args": ("default_args", lambda value: value),  # checked by itself
+    "is_paused_upon_creation": ("is_paused_upon_creation", option_checks.flag),
+}

@@ -1,0 +1,174 @@
+"""Options of tasks: their names, units and bounds, checked where they are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from scheduler_app.authoring.faults import Fault, Place, did_you_mean, fault
+from scheduler_app.rules import definition
+
+RETRIES_MAX: Final = 10_000
+SLOTS_MAX: Final = 32_767
+PRIORITY_MAX: Final = 1_000_000_000  # either sign
+DURATION_MAX_S: Final = 10 * 366 * 86_400.0  # ten years
+NAME_CHARACTERS_MAX: Final = 250
+
+# What people who come from Airflow would write, and how it is said here.
+AIRFLOW_NAMES: Final[Mapping[str, str]] = {
+    "dag_id": "Write flow_id=... on @flow.",
+    "execution_timeout": "Write timeout=...",
+    "pool_slots": "Write slots=...",
+    "priority_weight": "Write priority=...",
+    "retry_exponential_backoff": "Write backoff=2.0 (each delay is twice the one before).",
+    "schedule_interval": "Write schedule=...",
+    "dagrun_timeout": "Write run_timeout=...",
+    "max_active_tis_per_dag": "Put the task into a pool of that many slots: pool=...",
+    "depends_on_past": "Write max_active_runs=1 on @flow; a task sees only tasks of its own run.",
+    "concurrency": "Write max_active_tasks=...",
+}
+
+
+class BadOption(ValueError):
+    """What an option must be; the caller adds the name, the value and the place."""
+
+
+def duration_s(value: object) -> float:
+    """Seconds of a timedelta or a number of seconds."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        raise BadOption("a timedelta or a number of seconds")
+    if not math.isfinite(seconds) or not 0 <= seconds <= DURATION_MAX_S:
+        raise BadOption("a duration from 0 s to 10 years")
+    return seconds
+
+
+def positive_duration_s(value: object) -> float:
+    """Seconds of a duration that is longer than nothing."""
+    seconds = duration_s(value)
+    if seconds == 0:
+        raise BadOption("a duration longer than 0 s")
+    return seconds
+
+
+def whole_number(low: int, high: int) -> Callable[[object], int]:
+    """A check for whole numbers between the two bounds, both allowed."""
+
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise BadOption(f"a whole number from {low} to {high}")
+        return int(value)
+
+    return check
+
+
+def optional(check: Callable[[object], Any]) -> Callable[[object], Any]:
+    """A check that lets None pass too."""
+    return lambda value: None if value is None else check(value)
+
+
+def name(value: object) -> str:
+    """A name of a pool or queue."""
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= NAME_CHARACTERS_MAX
+        or not value.isprintable()
+    ):
+        raise BadOption(f"a printable text of 1 to {NAME_CHARACTERS_MAX} characters")
+    return str(value)
+
+
+def identifier(value: object) -> str:
+    """A flow or task id."""
+    if not isinstance(value, str) or not definition.FLOW_OR_TASK_ID.fullmatch(value):
+        raise BadOption(f"an id of {definition.ID_RULE}")
+    return str(value)
+
+
+def text(value: object) -> str:
+    """Any text that can be stored."""
+    if not isinstance(value, str) or "\x00" in value:
+        raise BadOption("a text without NUL characters")
+    return str(value)
+
+
+def flag(value: object) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise BadOption("True or False")
+    return value
+
+
+def backoff(value: object) -> float:
+    """The factor between one retry delay and the next."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or not 0 <= value <= 1000
+    ):
+        raise BadOption("a number from 0 to 1000 (0 keeps the delay fixed, 2.0 doubles it)")
+    return float(value)
+
+
+def trigger_rule(value: object) -> str:
+    """One of the known trigger rules."""
+    known = [rule.value for rule in definition.TriggerRule]
+    if not isinstance(value, str) or value not in known:
+        raise BadOption(f"one of {', '.join(known)}")
+    return str(value)
+
+
+# option -> (field of TaskDefinition, check)
+TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
+    "task_id": ("task_id", identifier),
+    "retries": ("retries", whole_number(0, RETRIES_MAX)),
+    "retry_delay": ("retry_delay_s", duration_s),
+    "backoff": ("backoff", backoff),
+    "max_retry_delay": ("max_retry_delay_s", optional(duration_s)),
+    "timeout": ("timeout_s", optional(positive_duration_s)),
+    "pool": ("pool", name),
+    "slots": ("pool_slots", whole_number(1, SLOTS_MAX)),
+    "priority": ("priority", whole_number(-PRIORITY_MAX, PRIORITY_MAX)),
+    "queue": ("queue", name),
+    "trigger_rule": ("trigger_rule", trigger_rule),
+    "doc": ("doc", text),
+}
+
+
+def check_options(
+    given: Mapping[str, object],
+    known: Mapping[str, tuple[str, Callable[[object], Any]]],
+    place: Place,
+    subject: str,
+) -> tuple[dict[str, Any], list[Fault]]:
+    """The given options as definition fields, and a fault for each that is unknown or wrong."""
+    fields: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for option, value in given.items():
+        if option not in known:
+            remedy = AIRFLOW_NAMES.get(option) or did_you_mean(option, list(known))
+            faults.append(fault(place, f"{subject} has no option {option!r}.", remedy))
+            continue
+        field, check = known[option]
+        try:
+            fields[field] = check(value)
+        except BadOption as wanted:
+            faults.append(
+                fault(
+                    place,
+                    f"{subject} has {option}={_shown(value)}.",
+                    f"Give {option} {wanted}.",
+                )
+            )
+    return fields, faults
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."

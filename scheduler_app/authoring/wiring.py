@@ -1,0 +1,132 @@
+"""How tasks are tied together in a flow body: results as arguments, ``>>`` and ``<<``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NoReturn
+
+from scheduler_app.authoring.faults import refuse
+
+DEPTH_MAX: Final = 100  # of containers in each other; one that contains itself ends here
+_CONTAINERS: Final = (list, tuple, dict, set, frozenset)
+
+
+class Step:
+    """Stands for a task in a flow body: for its place in the order, and for its later result."""
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task in its flow."""
+        raise NotImplementedError
+
+    def run_after(self, other: Step) -> None:
+        """The task starts only when the other one has ended as its trigger rule wants."""
+        raise NotImplementedError
+
+    def __rshift__(self, other: Any) -> Any:
+        for step in _steps(other, ">>"):
+            step.run_after(self)
+        return other
+
+    def __lshift__(self, other: Any) -> Any:
+        for step in _steps(other, "<<"):
+            self.run_after(step)
+        return other
+
+    def __rrshift__(self, other: Any) -> Step:
+        for step in _steps(other, ">>"):
+            self.run_after(step)
+        return self
+
+    def __rlshift__(self, other: Any) -> Step:
+        for step in _steps(other, "<<"):
+            step.run_after(self)
+        return self
+
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304 - refuses
+        self._refuse_use("tested")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse_use("looped over")
+
+    def __len__(self) -> NoReturn:  # noqa: PLE0303 - refuses
+        self._refuse_use("measured")
+
+    def __getitem__(self, key: object) -> NoReturn:
+        self._refuse_use("looked into")
+
+    def __format__(self, spec: str) -> NoReturn:
+        self._refuse_use("made into text")
+
+    def _refuse_use(self, verb: str) -> NoReturn:
+        raise refuse(
+            f"The result of task {self.task_id!r} is {verb} while the flow is being built, before "
+            "any task has run.",
+            "Pass it whole to another task as an argument, and do this inside that task.",
+        )
+
+
+def steps_in(value: object) -> Iterator[Step]:
+    """Every step in the value, at any depth of lists, tuples, sets and dicts."""
+    if isinstance(value, Step):
+        yield value
+    elif isinstance(value, _CONTAINERS):
+        yield from _walk(value, 1)
+
+
+def with_results(value: Any, result_of: Callable[[Step], object]) -> Any:
+    """A copy of the value in which each step is replaced by its result; other parts are shared."""
+    if isinstance(value, Step):
+        return result_of(value)
+    if isinstance(value, _CONTAINERS) and next(steps_in(value), None) is not None:
+        return _rebuilt(value, result_of)
+    return value
+
+
+def _rebuilt(value: Any, result_of: Callable[[Step], object]) -> Any:
+    if isinstance(value, dict):
+        return {key: with_results(item, result_of) for key, item in value.items()}
+    items = [with_results(item, result_of) for item in value]
+    if hasattr(value, "_fields"):  # a named tuple
+        return type(value)(*items)
+    return next(kind for kind in _CONTAINERS if isinstance(value, kind))(items)
+
+
+def _walk(value: Any, depth: int) -> Iterator[Step]:
+    if depth > DEPTH_MAX:
+        raise refuse(
+            f"An argument is nested deeper than {DEPTH_MAX} levels, or contains itself.",
+            "Give the task a flatter argument.",
+        )
+    if isinstance(value, dict):
+        if any(isinstance(key, Step) for key in value):
+            raise refuse(
+                "The result of a task is used as a key of a dict.",
+                "Pass it as a value, and make the key inside the task.",
+            )
+        items = list(value.values())
+    else:
+        items = list(value)
+    for item in items:
+        if isinstance(item, Step):
+            yield item
+        elif isinstance(item, _CONTAINERS):
+            yield from _walk(item, depth + 1)
+
+
+def _steps(value: object, operator: str) -> list[Step]:
+    """The steps of one side of an arrow: a step, or a list or tuple of them, nested or not."""
+    if isinstance(value, Step):
+        return [value]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [step for item in value for step in _steps(item, operator)]
+    called = getattr(value, "__name__", None)
+    remedy = (
+        f"Call it first: {called}()."
+        if callable(value) and called
+        else "Put a called task, or a list of called tasks, on both sides."
+    )
+    raise refuse(
+        f"{value!r} stands beside {operator}, and is no task of this flow.",
+        remedy,
+    )
