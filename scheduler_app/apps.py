@@ -6,9 +6,13 @@ from django.apps import AppConfig
 
 
 class SchedulerAppConfig(AppConfig):
-    """Registers the records; system checks come from ``scheduler_app.config``."""
+    """Registers the records, the system checks and the Celery application."""
 
     name = "scheduler_app"
     label = "scheduler_app"
     verbose_name = "Scheduler"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """The Celery application is the current one, and the system checks are known."""
+        from scheduler_app.config import celery, checks  # noqa: F401, PLC0415 - registers itself

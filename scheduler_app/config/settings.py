@@ -1,0 +1,236 @@
+"""Django's settings, read strictly from the environment; every duration, size and count has its unit.
+
+Only ``DAYLIGHT_LEASE_TTL`` needs to be set to change the timing of a stack: the rest derives from it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+from scheduler_app.config import logging as log_lines
+from scheduler_app.config import readers
+from scheduler_app.launch import addresses
+
+BASE_DIR: Final = Path(__file__).resolve().parents[2]
+
+# -- Where things are -------------------------------------------------------------------------
+
+DATA_DIR: Final = Path(
+    readers.text("DAYLIGHT_DATA_DIR", str(BASE_DIR / ".daylight"))
+).expanduser().absolute()
+EXAMPLES: Final = readers.flag("DAYLIGHT_EXAMPLES", True)
+EXAMPLES_FOLDER: Final = BASE_DIR / "scheduler_app" / "examples"
+FLOW_FOLDERS: Final = [
+    *readers.folders("DAYLIGHT_FLOWS"),
+    *([EXAMPLES_FOLDER] if EXAMPLES else []),
+]
+
+_running = addresses.saved(DATA_DIR)
+DATABASE_URL: Final = readers.text("DATABASE_URL", _running.database_url if _running else "")
+BROKER_URL: Final = readers.text("BROKER_URL", _running.broker_url if _running else "")
+CACHE_URL: Final = readers.text("CACHE_URL", _running.cache_url if _running else "")
+
+# -- Timing of the dispatch protocol ----------------------------------------------------------
+
+LEASE_TTL_S: Final = readers.number("DAYLIGHT_LEASE_TTL", 15.0, least=0.5, greatest=3600)
+LEASE_RENEW_INTERVAL_S: Final = readers.number(
+    "DAYLIGHT_LEASE_RENEW_INTERVAL_S", LEASE_TTL_S / 5, least=0.05
+)
+# A holder stops relying on its lease this long after the start of its last renewal.
+LEASE_DEADLINE_S: Final = readers.number("DAYLIGHT_LEASE_DEADLINE_S", LEASE_TTL_S * 2 / 3, least=0.1)
+SHARD_COUNT: Final = readers.integer("DAYLIGHT_SHARD_COUNT", 16, least=1, greatest=1024)
+HEARTBEAT_INTERVAL_S: Final = readers.number(
+    "DAYLIGHT_HEARTBEAT_INTERVAL_S", LEASE_TTL_S / 3, least=0.1
+)
+HEARTBEAT_DEAD_AFTER_S: Final = readers.number(
+    "DAYLIGHT_HEARTBEAT_DEAD_AFTER_S", LEASE_TTL_S * 4 / 3, least=0.2
+)
+QUEUED_TIMEOUT_S: Final = readers.number("DAYLIGHT_QUEUED_TIMEOUT_S", LEASE_TTL_S * 2, least=0.5)
+REPUBLISH_MAX: Final = readers.integer("DAYLIGHT_REPUBLISH_MAX", 5)
+INFRASTRUCTURE_BUDGET: Final = readers.integer("DAYLIGHT_INFRASTRUCTURE_BUDGET", 3)
+
+# -- The loop of the scheduler ----------------------------------------------------------------
+
+# Without a hint the loop looks at everything this often; hints make it look at once.
+SCHEDULER_TICK_INTERVAL_S: Final = readers.number(
+    "DAYLIGHT_SCHEDULER_TICK_INTERVAL_S", 1.0, least=0.05, greatest=60
+)
+SCHEDULER_SWEEP_INTERVAL_S: Final = readers.number(
+    "DAYLIGHT_SCHEDULER_SWEEP_INTERVAL_S", 2.0, least=0.1, greatest=300
+)
+# After a pool child ended without a report, its own report may still arrive so long.
+EXIT_GRACE_S: Final = readers.number("DAYLIGHT_EXIT_GRACE_S", 5.0)
+
+# -- Flow files -------------------------------------------------------------------------------
+
+FLOW_FILE_TIMEOUT_S: Final = readers.number("DAYLIGHT_FLOW_FILE_TIMEOUT_S", 10.0, least=0.1)
+FLOW_SCAN_INTERVAL_S: Final = readers.number("DAYLIGHT_FLOW_SCAN_INTERVAL_S", 2.0, least=0.1)
+
+# -- Limits -----------------------------------------------------------------------------------
+
+RESULT_BYTES_MAX: Final = readers.integer("DAYLIGHT_RESULT_BYTES_MAX", 1024 * 1024, least=64)
+LOG_BYTES_MAX: Final = readers.integer("DAYLIGHT_LOG_BYTES_MAX", 10 * 1024 * 1024, least=1024)
+DEFAULT_POOL_SLOTS: Final = readers.integer("DAYLIGHT_DEFAULT_POOL_SLOTS", 128)
+MAX_ACTIVE_RUNS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_RUNS", 16, least=1)
+MAX_ACTIVE_TASKS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_TASKS", 64, least=1)
+WORKER_CONCURRENCY: Final = readers.integer("DAYLIGHT_CONCURRENCY", 2, least=1, greatest=512)
+
+# -- Secrets ----------------------------------------------------------------------------------
+
+
+def _secret_key() -> tuple[str, bool]:
+    """The key, and whether it is only this process's own."""
+    given = readers.text("DAYLIGHT_SECRET_KEY")
+    if given:
+        return given, False
+    try:
+        return (DATA_DIR / "secret-key").read_text(encoding="utf-8").strip(), False
+    except OSError:
+        return secrets.token_urlsafe(50), True
+
+
+SECRET_KEY, SECRET_KEY_IS_OWN = _secret_key()
+
+# -- Django -----------------------------------------------------------------------------------
+
+DEBUG: Final = readers.flag("DAYLIGHT_DEBUG", False)
+ALLOWED_HOSTS: Final = ["127.0.0.1", "localhost", "[::1]", *readers.words("DAYLIGHT_ALLOWED_HOSTS")]
+CSRF_TRUSTED_ORIGINS: Final = readers.words("DAYLIGHT_TRUSTED_ORIGINS")
+ROOT_URLCONF: Final = "scheduler_app.config.urls"
+ASGI_APPLICATION: Final = "scheduler_app.config.asgi.application"
+DEFAULT_AUTO_FIELD: Final = "django.db.models.BigAutoField"
+
+INSTALLED_APPS: Final = [
+    "scheduler_app",  # before Django's own: its `test` command takes their place
+    "dashboard",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "channels",
+    "django_htmx",
+    "template_partials",
+    "csp",
+]
+
+MIDDLEWARE: Final = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+TEMPLATES: Final = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+
+def _database() -> dict[str, Any]:
+    """The product's database; without an address, a socket that nobody listens on."""
+    if not DATABASE_URL:
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": "daylight",
+            "HOST": str(DATA_DIR / "no-stack-runs-here"),
+        }
+    try:
+        database = addresses.database_settings(DATABASE_URL)
+    except addresses.BadAddress as error:
+        raise ImproperlyConfigured(f"DATABASE_URL: {error}") from None
+    if IS_WEB:
+        # Under ASGI each request would open a connection of its own without a pool.
+        database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": WEB_CONNECTIONS_MAX, "timeout": 10}
+    return database
+
+
+IS_WEB: Final = sys.argv[1:2] == ["web"] or os.environ.get("DAYLIGHT_PROCESS") == "web"
+WEB_CONNECTIONS_MAX: Final = readers.integer("DAYLIGHT_WEB_CONNECTIONS_MAX", 16, least=2)
+DATABASES: Final = {"default": _database()}
+
+AUTH_PASSWORD_VALIDATORS: Final = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL: Final = "/login/"
+LOGIN_REDIRECT_URL: Final = "/"
+LOGOUT_REDIRECT_URL: Final = "/login/"
+
+LANGUAGE_CODE: Final = "en"
+USE_I18N: Final = False
+USE_TZ: Final = True
+TIME_ZONE: Final = "UTC"
+
+STATIC_URL: Final = "/static/"
+STATICFILES_DIRS: Final = [BASE_DIR / "static"]
+STATIC_ROOT: Final = Path(readers.text("DAYLIGHT_STATIC_ROOT", str(BASE_DIR / "staticfiles")))
+# Files are served from where they are: no collecting step before the first start.
+WHITENOISE_USE_FINDERS: Final = True
+
+SESSION_COOKIE_HTTPONLY: Final = True
+SESSION_COOKIE_SAMESITE: Final = "Lax"
+# Behind a proxy that speaks HTTPS; plain `up` listens on loopback HTTP.
+HTTPS: Final = readers.flag("DAYLIGHT_HTTPS", False)
+SESSION_COOKIE_SECURE: Final = HTTPS
+CSRF_COOKIE_SECURE: Final = HTTPS
+SECURE_SSL_REDIRECT: Final = False
+SECURE_HSTS_SECONDS: Final = 31536000 if HTTPS else 0
+SECURE_PROXY_SSL_HEADER: Final = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+X_FRAME_OPTIONS: Final = "DENY"
+
+CONTENT_SECURITY_POLICY: Final = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "object-src": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+
+REST_FRAMEWORK: Final = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "URL_FORMAT_OVERRIDE": None,  # `format` belongs to the export views
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+
+LOGGING: Final = log_lines.configuration(
+    level=readers.choice("DAYLIGHT_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
+    style=readers.choice("DAYLIGHT_LOG_FORMAT", "text", ("text", "json")),
+)
