@@ -1,0 +1,99 @@
+"""Attempts: lists, and one with its result and error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import Q
+
+from scheduler_app.models import Attempt
+from scheduler_app.queries import lens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from django.db.models import QuerySet
+
+    from scheduler_app.queries.filters import AttemptFilter
+    from scheduler_app.queries.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow(lens.Standing):
+    """One dispatch, and what came of it. Parents are null for a ghost. ``run``, ``ti``: numbers."""
+
+    id: UUID
+    flow_id: str | None
+    run_id: str | None
+    run: int | None
+    ti: int | None
+    task_id: str | None
+    map_index: int | None
+    kind: str
+    try_number: int | None
+    resume_index: int | None
+    dispatch_no: int | None
+    run_attempt: int | None
+    shard: int | None
+    lease_token: int | None
+    fence: int | None
+    queue: str
+    pool: str
+    pool_slots: int
+    state: str
+    outcome: str | None
+    outcome_reason: str | None
+    is_live: bool
+    is_accepted: bool  # ended by its own report
+    worker_job_id: UUID | None
+    hostname: str | None
+    pid: int | None
+    publish_count: int
+    issued_at: datetime | None
+    published_at: datetime | None
+    started_at: datetime | None
+    heartbeat_at: datetime | None
+    ended_at: datetime | None
+    stop_requested_at: datetime | None
+    stop_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDetail(AttemptRow):
+    """One attempt with what lists leave out, since it may be large."""
+
+    result: Any
+    error: Mapping[str, Any] | None  # {"type", "message", "traceback"}
+
+
+def visible(scope: Scope) -> QuerySet[Attempt]:
+    """Every attempt in scope."""
+    return scope.owned(Attempt.objects.all(), "run__flow_id")
+
+
+_COLUMNS: Final = {
+    "flow_id": "run__flow_id",
+    "run_id": "run__run_key",
+    "run": "run_id",
+    "ti": "ti_id",
+}
+
+NOUN: Final = lens.Noun(
+    name="attempts", model=Attempt, row=AttemptRow, rows=visible, columns=_COLUMNS
+)
+DETAIL: Final = lens.Noun(
+    name="attempts", model=Attempt, row=AttemptDetail, rows=visible, columns=_COLUMNS
+)
+
+
+def page(asked: AttemptFilter, scope: Scope) -> lens.Page[AttemptRow]:
+    """One page of attempts."""
+    return lens.page(NOUN, asked, scope)
+
+
+def one(scope: Scope, attempt_id: UUID) -> AttemptDetail:
+    """The attempt with this id. Raises ``NotFound``."""
+    return lens.one(DETAIL, scope, Q(id=attempt_id), f"attempt {attempt_id}")

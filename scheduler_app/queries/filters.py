@@ -1,0 +1,367 @@
+"""What a list was asked for: one frozen filter per noun, parsed once, and given back for every link.
+
+Law: ``from_query(f.to_query()) == f``. Page, count, export link, API list and bulk act all use the
+same value, so they can never mean different sets. Parameters of every list:
+
+* ``filtered=1`` shows filtered rows among the current ones, ``filtered=only`` shows them alone;
+  absent means current rows only. ``why=code,...`` narrows the filtered rows to these codes, and
+  alone means ``filtered=only``.
+* ``limit`` (1 to 500), ``cursor``, ``order`` (a column of ``ORDERS``, '-' in front for descending),
+  ``count=exact``.
+* Times come as ``<column>_gte`` and ``<column>_lte``: ISO 8601, both ends included; without an
+  offset they are UTC.
+* Every other parameter may be repeated: any of the values will do. An empty one counts as absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from django.db.models import Q
+
+from scheduler_app.models import Run
+from scheduler_app.queries import shown
+from scheduler_app.queries.list_filter import ListFilter
+from scheduler_app.queries.parameters import (
+    choice_by,
+    choice_of,
+    moment,
+    number_of,
+    text_by,
+    text_of,
+    uuid_of,
+)
+from scheduler_app.rules import states
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+
+def _runs_of_flows(flow_ids: tuple[str, ...]) -> Q:
+    # A subquery, not a join: the counts then read one table.
+    return Q(run_id__in=Run.objects.filter(flow_id__in=flow_ids).values("id"))
+
+
+def _runs_by_key(run_ids: tuple[str, ...]) -> Q:
+    return Q(run_id__in=Run.objects.filter(run_key__in=run_ids).values("id"))
+
+
+def _any_tag(tags: tuple[str, ...]) -> Q:
+    kept = Q()
+    for tag in tags:
+        kept |= Q(tags__contains=[tag])
+    return kept
+
+
+def _any_part(parts: tuple[str, ...]) -> Q:
+    kept = Q()
+    for part in parts:
+        kept |= Q(flow_id__icontains=part)
+    return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFilter(ListFilter):
+    """Which flows."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("flow_id", "created_at", "updated_at", "next_interval_end")
+    ORDER_DEFAULT: ClassVar[str] = "flow_id"
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    q: tuple[str, ...] = field(default=(), metadata=text_by(_any_part))  # any part of the id
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.flow_states, shown.FLOW_STATES)
+    )
+    tag: tuple[str, ...] = field(default=(), metadata=text_by(_any_tag))
+    owner: tuple[str, ...] = field(default=(), metadata=text_of("owner"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    updated_at_gte: datetime | None = field(default=None, metadata=moment("updated_at__gte"))
+    updated_at_lte: datetime | None = field(default=None, metadata=moment("updated_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowVersionFilter(ListFilter):
+    """Which versions of flows."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    number: tuple[int, ...] = field(default=(), metadata=number_of("number"))
+    created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
+    created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter(ListFilter):
+    """Which runs."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = (
+        "id",
+        "logical_date",
+        "created_at",
+        "queued_at",
+        "started_at",
+        "ended_at",
+    )
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_of("run_key"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.run_states, shown.RUN_STATES)
+    )
+    run_type: tuple[str, ...] = field(
+        default=(), metadata=choice_of("run_type", tuple(kind.value for kind in states.RunType))
+    )
+    version: tuple[int, ...] = field(default=(), metadata=number_of("version__number"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    logical_date_gte: datetime | None = field(default=None, metadata=moment("logical_date__gte"))
+    logical_date_lte: datetime | None = field(default=None, metadata=moment("logical_date__lte"))
+    created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
+    created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
+    queued_at_gte: datetime | None = field(default=None, metadata=moment("queued_at__gte"))
+    queued_at_lte: datetime | None = field(default=None, metadata=moment("queued_at__lte"))
+    started_at_gte: datetime | None = field(default=None, metadata=moment("started_at__gte"))
+    started_at_lte: datetime | None = field(default=None, metadata=moment("started_at__lte"))
+    ended_at_gte: datetime | None = field(default=None, metadata=moment("ended_at__gte"))
+    ended_at_lte: datetime | None = field(default=None, metadata=moment("ended_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAttemptFilter(ListFilter):
+    """Which run attempts."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "started_at", "ended_at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    state: tuple[str, ...] = field(default=(), metadata=choice_of("state", shown.RUN_STATES[:-1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInstanceFilter(ListFilter):
+    """Which task instances. ``run`` is the number of a run (its ``id``), ``run_id`` its text."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = (
+        "id",
+        "task_id",
+        "priority",
+        "queued_at",
+        "started_at",
+        "ended_at",
+    )
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
+    map_index: tuple[int, ...] = field(default=(), metadata=number_of("map_index"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.task_states, shown.TASK_STATES)
+    )
+    pool: tuple[str, ...] = field(default=(), metadata=text_of("pool"))
+    queue: tuple[str, ...] = field(default=(), metadata=text_of("queue"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    queued_at_gte: datetime | None = field(default=None, metadata=moment("queued_at__gte"))
+    queued_at_lte: datetime | None = field(default=None, metadata=moment("queued_at__lte"))
+    started_at_gte: datetime | None = field(default=None, metadata=moment("started_at__gte"))
+    started_at_lte: datetime | None = field(default=None, metadata=moment("started_at__lte"))
+    ended_at_gte: datetime | None = field(default=None, metadata=moment("ended_at__gte"))
+    ended_at_lte: datetime | None = field(default=None, metadata=moment("ended_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFilter(ListFilter):
+    """Which attempts. ``ti`` is the number of a task instance."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = (
+        "id",
+        "fence",
+        "issued_at",
+        "started_at",
+        "heartbeat_at",
+        "ended_at",
+    )
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    ti: tuple[int, ...] = field(default=(), metadata=number_of("ti_id"))
+    task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
+    map_index: tuple[int, ...] = field(default=(), metadata=number_of("map_index"))
+    try_number: tuple[int, ...] = field(default=(), metadata=number_of("try_number"))
+    state: tuple[str, ...] = field(default=(), metadata=choice_of("state", shown.ATTEMPT_STATES))
+    outcome: tuple[str, ...] = field(default=(), metadata=choice_of("outcome", shown.OUTCOMES))
+    kind: tuple[str, ...] = field(
+        default=(), metadata=choice_of("kind", tuple(kind.value for kind in states.AttemptKind))
+    )
+    hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
+    worker_job_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("worker_job_id"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    issued_at_gte: datetime | None = field(default=None, metadata=moment("issued_at__gte"))
+    issued_at_lte: datetime | None = field(default=None, metadata=moment("issued_at__lte"))
+    started_at_gte: datetime | None = field(default=None, metadata=moment("started_at__gte"))
+    started_at_lte: datetime | None = field(default=None, metadata=moment("started_at__lte"))
+    ended_at_gte: datetime | None = field(default=None, metadata=moment("ended_at__gte"))
+    ended_at_lte: datetime | None = field(default=None, metadata=moment("ended_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter(ListFilter):
+    """Which executor events."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "received_at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    ti: tuple[int, ...] = field(default=(), metadata=number_of("ti_id"))
+    task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("attempt_id"))
+    kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
+    source: tuple[str, ...] = field(default=(), metadata=text_of("source"))
+    verdict: tuple[str, ...] = field(default=(), metadata=choice_of("verdict", shown.VERDICTS))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    received_at_gte: datetime | None = field(default=None, metadata=moment("received_at__gte"))
+    received_at_lte: datetime | None = field(default=None, metadata=moment("received_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseFilter(ListFilter):
+    """Which leases."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("shard", "token", "expires_at")
+    ORDER_DEFAULT: ClassVar[str] = "shard"
+
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    holder: tuple[UUID, ...] = field(default=(), metadata=uuid_of("holder"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.lease_states, shown.LEASE_STATES)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseEventFilter(ListFilter):
+    """Which lease events."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "at")
+
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
+    holder: tuple[UUID, ...] = field(default=(), metadata=uuid_of("holder"))
+    at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
+    at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter(ListFilter):
+    """Which jobs (incarnations of processes)."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("started_at", "heartbeat_at", "progress_at", "id")
+    ORDER_DEFAULT: ClassVar[str] = "-started_at"
+
+    id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("id"))
+    kind: tuple[str, ...] = field(
+        default=(), metadata=choice_of("kind", tuple(kind.value for kind in states.JobKind))
+    )
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_of("state", ("running", "ended", "dead"))
+    )
+    hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
+    started_at_gte: datetime | None = field(default=None, metadata=moment("started_at__gte"))
+    started_at_lte: datetime | None = field(default=None, metadata=moment("started_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerFilter(ListFilter):
+    """Which triggers."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "due_at", "timeout_at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    ti: tuple[int, ...] = field(default=(), metadata=number_of("ti_id"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_of("state", ("waiting", "fired", "timed_out", "cancelled"))
+    )
+    due_at_gte: datetime | None = field(default=None, metadata=moment("due_at__gte"))
+    due_at_lte: datetime | None = field(default=None, metadata=moment("due_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFilter(ListFilter):
+    """Which pools."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("name", "slots")
+    ORDER_DEFAULT: ClassVar[str] = "name"
+
+    name: tuple[str, ...] = field(default=(), metadata=text_of("name"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableFilter(ListFilter):
+    """Which variables."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("key", "updated_at")
+    ORDER_DEFAULT: ClassVar[str] = "key"
+
+    key: tuple[str, ...] = field(default=(), metadata=text_of("key"))
+    updated_at_gte: datetime | None = field(default=None, metadata=moment("updated_at__gte"))
+    updated_at_lte: datetime | None = field(default=None, metadata=moment("updated_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFilter(ListFilter):
+    """Which cases."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "opened_at", "closed_at")
+
+    state: tuple[str, ...] = field(default=(), metadata=text_of("state"))
+    opened_by: tuple[str, ...] = field(default=(), metadata=text_of("opened_by"))
+    opened_at_gte: datetime | None = field(default=None, metadata=moment("opened_at__gte"))
+    opened_at_lte: datetime | None = field(default=None, metadata=moment("opened_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewFilter(ListFilter):
+    """Which reviews."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "ended_at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    guard: tuple[str, ...] = field(default=(), metadata=text_of("guard"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_of("state", ("open", "acknowledged", "resolved", "dismissed"))
+    )
+    created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
+    created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter(ListFilter):
+    """Which audit entries."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    actor: tuple[str, ...] = field(default=(), metadata=text_of("actor"))
+    action: tuple[str, ...] = field(default=(), metadata=text_of("action"))
+    object_kind: tuple[str, ...] = field(default=(), metadata=text_of("object_kind"))
+    object_id: tuple[str, ...] = field(default=(), metadata=text_of("object_id"))
+    at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
+    at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentFilter(ListFilter):
+    """Which incidents."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "raised_at", "resolved_at")
+
+    kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.incident_states, shown.INCIDENT_STATES)
+    )

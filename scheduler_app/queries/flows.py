@@ -1,0 +1,99 @@
+"""Flows: lists and one. A flow that no file defines any more is filtered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import Case, CharField, F, IntegerField, Q, Value, When
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, JSONObject
+
+from scheduler_app.models import Flow
+from scheduler_app.queries import lens, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from django.db.models import QuerySet
+
+    from scheduler_app.queries.filters import FlowFilter
+    from scheduler_app.queries.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRow(lens.Standing):
+    """One flow as its current version says, or as its last one did."""
+
+    flow_id: str
+    state: str  # active, paused, frozen
+    is_paused: bool
+    description: str
+    owner: str
+    tags: Sequence[str]
+    shard: int
+    version: int | None  # number of the current version
+    version_id: int | None
+    version_created_at: datetime | None
+    schedule: str | None
+    timezone: str | None
+    catchup: bool | None
+    max_active_runs: int | None
+    max_active_tasks: int | None
+    params: Mapping[str, Any] | None  # declared defaults of conf
+    folder: str
+    path: str
+    next_interval_start: datetime | None
+    next_interval_end: datetime | None  # when the next run is due
+    last_interval_start: datetime | None
+    last_interval_end: datetime | None
+    frozen_at: datetime | None
+    removed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+def _rows(scope: Scope) -> QuerySet[Flow]:
+    removed = Case(
+        When(removed_at__isnull=False, then=Value("flow_removed")), output_field=CharField()
+    )
+    return scope.owned(Flow.objects.annotate(filter_code=removed), "flow_id")
+
+
+def _said(key: str) -> KeyTextTransform:
+    return KeyTextTransform(key, "current_version__definition")
+
+
+NOUN: Final = lens.Noun(
+    name="flows",
+    model=Flow,
+    row=FlowRow,
+    rows=_rows,
+    columns={
+        "filtered_at": "removed_at",
+        "filter_detail": JSONObject(folder=F("folder"), path=F("path"), at=F("removed_at")),
+        "superseded_by": Value(None, output_field=CharField()),
+        "state": shown.FLOW_SHOWN,
+        "version": "current_version__number",
+        "version_created_at": "current_version__created_at",
+        "version_id": "current_version_id",
+        "schedule": _said("schedule"),
+        "timezone": _said("timezone"),
+        "catchup": "current_version__definition__catchup",
+        "max_active_runs": Cast(_said("max_active_runs"), IntegerField()),
+        "max_active_tasks": Cast(_said("max_active_tasks"), IntegerField()),
+        "params": "current_version__definition__params",
+    },
+    key="flow_id",
+)
+
+
+def page(asked: FlowFilter, scope: Scope) -> lens.Page[FlowRow]:
+    """One page of flows."""
+    return lens.page(NOUN, asked, scope)
+
+
+def one(scope: Scope, flow_id: str) -> FlowRow:
+    """The flow with this id. Raises ``NotFound``."""
+    return lens.one(NOUN, scope, Q(flow_id=flow_id), f"flow {flow_id}")

@@ -1,0 +1,250 @@
+"""The one lens: a page of rows and the counts that belong to it, read in one statement.
+
+Every list of the product, on pages, in the API, in exports and in the admin, is a ``Noun`` read
+through these functions. So shown + filtered = total holds everywhere, by construction: rows and
+counts come from one snapshot, under the same filter. Counts obey every parameter except
+``filtered`` and ``why``, so the three views of a list agree.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from django.db import connections
+from django.db.models import CharField, Model, Q, QuerySet, Value
+from django.db.models.functions import Cast
+
+from scheduler_app.queries import paging
+from scheduler_app.rules import errors, visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from django.db.models.expressions import Combinable
+    from django.db.models.sql.compiler import SQLCompiler
+
+    from scheduler_app.queries.list_filter import ListFilter
+    from scheduler_app.queries.scope import Scope
+
+RowT = TypeVar("RowT")
+
+SENTENCE: Final = "filter_reason"
+COUNT_MAX: Final = 10_000  # rows; each half is counted up to here unless count=exact
+COUNTED_COLUMNS: Final = 2  # of a counting statement
+NEVER_FILTERED: Final = Cast(Value(None), CharField())  # standing of nouns without rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many rows a list has: shown (current) and filtered, by reason. Together: total."""
+
+    shown: int
+    filtered: int
+    by_reason: Mapping[str, int]  # code -> rows; its values add up to ``filtered``
+    exact: bool  # false: a half is larger than counted
+
+    @property
+    def total(self) -> int:
+        """Both halves."""
+        return self.shown + self.filtered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The part of a row that says whether it is current, and if not, why not."""
+
+    filter_code: str | None = None
+    filter_reason: str | None = None  # a sentence with the compared values
+    filtered_at: datetime | None = None
+    filter_detail: Mapping[str, Any] | None = None  # the compared values
+    superseded_by: str | None = None  # id of the row that replaced this one
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the row is set aside."""
+        return self.filter_code is not None
+
+    @property
+    def filter_chip(self) -> str:
+        """The word for the reason that pages show beside the row; empty for a current row."""
+        return visibility.chip(self.filter_code) if self.filter_code else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[RowT]):
+    """One page of a list, with the counts of the whole list."""
+
+    rows: tuple[RowT, ...]
+    counts: Counts
+    next_cursor: str  # empty on the last page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noun(Generic[RowT]):
+    """One kind of row: where it comes from and how each field of it is read.
+
+    ``rows`` gives the queryset of every row that a scope may see, with ``filter_code`` on it.
+    ``columns`` maps a field of ``row`` to a lookup or an expression; a field that is left out is
+    read from the column of its own name.
+    """
+
+    name: str
+    model: type[Model]
+    row: type[RowT]
+    rows: Callable[[Scope], QuerySet[Any]]
+    columns: Mapping[str, str | Combinable] = field(default_factory=dict)
+    key: str = "id"
+
+    def field_names(self) -> tuple[str, ...]:
+        """The fields of the row in the order of exports: its own first, its standing last."""
+        names = [one.name for one in fields(self.row)]  # type: ignore[arg-type]  # a dataclass
+        last = [one.name for one in fields(Standing)] if issubclass(self.row, Standing) else []
+        return (*(name for name in names if name not in last), *last)
+
+    def read_fields(self) -> tuple[str, ...]:
+        """The fields that are read; the sentence is made of code and detail."""
+        return tuple(name for name in self.field_names() if name != SENTENCE)
+
+    def sources(self) -> list[str | Combinable]:
+        """Where each read field comes from."""
+        return [self.columns.get(name, name) for name in self.read_fields()]
+
+    def row_of(self, values: tuple[Any, ...]) -> RowT:
+        """The row that these values, read from ``sources``, make."""
+        read = dict(zip(self.read_fields(), values, strict=True))
+        code = read.get("filter_code")
+        if code:
+            read[SENTENCE] = visibility.explain(code, read["filter_detail"])
+        elif "filter_code" in read:
+            read.update(filtered_at=None, filter_detail=None, superseded_by=None)
+        return self.row(**read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A queryset as SQL, and how its result becomes Python values."""
+
+    sql: str
+    parameters: tuple[Any, ...]
+    compiler: SQLCompiler
+
+    def values(self, lines: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """The rows of a cursor as values, as Django would give them."""
+        converters = self.compiler.get_converters([each[0] for each in self.compiler.select])
+        return [tuple(line) for line in self.compiler.apply_converters(lines, converters)]
+
+
+def compiled(rows: QuerySet[Any]) -> Statement:
+    """The statement of this queryset; one that can have no rows is a statement too."""
+    compiler = rows.query.get_compiler(using=rows.db, elide_empty=False)
+    sql, parameters = compiler.as_sql()
+    return Statement(sql=sql, parameters=tuple(parameters), compiler=compiler)
+
+
+def page(noun: Noun[RowT], asked: ListFilter, scope: Scope) -> Page[RowT]:
+    """The page that the filter asks for, with the counts of the whole list."""
+    every = noun.rows(scope)
+    by = paging.ordering(noun.model, asked.ordered_by, noun.key)
+    window = asked.apply(every)
+    if asked.cursor:
+        window = window.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
+    window = window.order_by(*by.expressions())[: asked.limit + 1]
+    values, counted = _read(
+        noun, window, asked.matching(every), by, is_exact=asked.count == "exact"
+    )
+    rows = tuple(noun.row_of(each) for each in values[: asked.limit])
+    more = len(values) > asked.limit
+    return Page(rows=rows, counts=counted, next_cursor=_cursor(asked, by, rows[-1]) if more else "")
+
+
+def counts(noun: Noun[Any], asked: ListFilter, scope: Scope) -> Counts:
+    """The counts of a list, without its rows."""
+    matching = asked.matching(noun.rows(scope))
+    is_exact = asked.count == "exact"
+    sql, parameters = counting(matching, is_exact=is_exact)
+    with connections[matching.db].cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return counts_of(cursor.fetchall()[0], is_exact=is_exact)
+
+
+def one(noun: Noun[RowT], scope: Scope, found: Q, what: str) -> RowT:
+    """The row that the condition finds, current or filtered. Raises ``NotFound`` naming ``what``."""
+    values = noun.rows(scope).filter(found).values_list(*noun.sources()).first()
+    if values is None:
+        raise errors.NotFound(f"There is no {what}, or you may not see it.")
+    return noun.row_of(values)
+
+
+def whole(noun: Noun[Any], asked: ListFilter, scope: Scope) -> QuerySet[Any]:
+    """Every row that the list shows, all pages, in its order, as values of ``noun.sources``."""
+    by = paging.ordering(noun.model, asked.ordered_by, noun.key)
+    rows = asked.apply(noun.rows(scope)).order_by(*by.expressions())
+    return rows.values_list(*noun.sources())
+
+
+def _read(
+    noun: Noun[Any],
+    window: QuerySet[Any],
+    matching: QuerySet[Any],
+    by: paging.Ordering,
+    *,
+    is_exact: bool,
+) -> tuple[list[tuple[Any, ...]], Counts]:
+    """Rows and counts of one snapshot: one statement, which gives a line even without rows."""
+    shown = compiled(window.values_list(Value(1), *noun.sources()))
+    counted_sql, counted_parameters = counting(matching, is_exact=is_exact)
+    places = ", ".join(_places(noun, by))
+    sql = (
+        f"SELECT counted.*, page.* FROM ({counted_sql}) counted"  # noqa: S608 - Django's own SQL
+        f" LEFT JOIN ({shown.sql}) page ON TRUE ORDER BY {places}"
+    )
+    with connections[window.db].cursor() as cursor:
+        cursor.execute(sql, (*counted_parameters, *shown.parameters))
+        lines = cursor.fetchall()
+    present = [line[COUNTED_COLUMNS:] for line in lines if line[COUNTED_COLUMNS] is not None]
+    rows = [values[1:] for values in shown.values(present)]
+    return rows, counts_of(lines[0], is_exact=is_exact)
+
+
+def counting(matching: QuerySet[Any], *, is_exact: bool) -> tuple[str, tuple[Any, ...]]:
+    """The statement that counts both halves of a list; each half stops just above ``COUNT_MAX``."""
+    plain = matching.order_by()
+    current = plain.filter(filter_code__isnull=True).values_list(Value(1))
+    aside = plain.filter(filter_code__isnull=False).values_list("filter_code")
+    if not is_exact:
+        current, aside = current[: COUNT_MAX + 1], aside[: COUNT_MAX + 1]
+    one, other = compiled(current), compiled(aside)
+    sql = (
+        f"SELECT (SELECT count(*) FROM ({one.sql}) a) AS shown,"  # noqa: S608 - Django's own SQL
+        " (SELECT coalesce(jsonb_object_agg(code, n), '{}') FROM"
+        f" (SELECT code, count(*) AS n FROM ({other.sql}) b (code) GROUP BY code) c) AS reasons"
+    )
+    return sql, (*one.parameters, *other.parameters)
+
+
+def counts_of(line: Sequence[Any], *, is_exact: bool) -> Counts:
+    """The counts that a line of ``counting`` says."""
+    shown: int = line[0]
+    by_reason: dict[str, int] = dict(sorted(json.loads(line[1]).items()))
+    exact = is_exact or (shown <= COUNT_MAX and sum(by_reason.values()) <= COUNT_MAX)
+    if not exact:
+        shown = min(shown, COUNT_MAX)
+        surplus = max(0, sum(by_reason.values()) - COUNT_MAX)
+        if surplus:
+            by_reason[max(by_reason, key=lambda code: by_reason[code])] -= surplus
+    return Counts(shown=shown, filtered=sum(by_reason.values()), by_reason=by_reason, exact=exact)
+
+
+def _places(noun: Noun[Any], by: paging.Ordering) -> list[str]:
+    """The order again, for the outer statement, by place among its columns."""
+    names = noun.read_fields()
+    direction = "DESC NULLS LAST" if by.is_descending else "ASC NULLS LAST"
+    first = COUNTED_COLUMNS + 2  # places count from 1, and the mark comes before the row
+    return [f"{first + names.index(column)} {direction}" for column in (by.column, by.key)]
+
+
+def _cursor(asked: ListFilter, by: paging.Ordering, last: object) -> str:
+    return paging.encode(asked.ordered_by, getattr(last, by.column), getattr(last, by.key))

@@ -1,0 +1,106 @@
+"""The states that lists show, and which rows show them: a mark (``frozen``) covers what is beneath.
+
+Each expression is used by the rows, and its twin by the filter on it, so the two cannot differ.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import Case, CharField, DateTimeField, F, Func, Q, Value, When
+
+from scheduler_app.rules import states
+
+FROZEN: Final = "frozen"  # the state that is shown while a mark holds a run or a task instance
+RUN_STATES: Final = (*(state.value for state in states.RunState), FROZEN)
+TASK_STATES: Final = (*(state.value for state in states.TaskState), FROZEN)
+ATTEMPT_STATES: Final = tuple(state.value for state in states.AttemptState)
+OUTCOMES: Final = tuple(outcome.value for outcome in states.AttemptOutcome)
+FLOW_STATES: Final = ("active", "paused", FROZEN)
+LEASE_STATES: Final = ("held", "expired", "free")
+INCIDENT_STATES: Final = ("open", "resolved")
+VERDICTS: Final = ("pending", "confirmed", "ignored", "refused", "ghost")
+
+RUN_SHOWN = Case(
+    When(frozen_at__isnull=False, then=Value(FROZEN)), default=F("state"), output_field=CharField()
+)
+TASK_SHOWN = Case(
+    When(held_by__isnull=False, is_open=True, then=Value(FROZEN)),
+    default=F("state"),
+    output_field=CharField(),
+)
+FLOW_SHOWN = Case(
+    When(frozen_at__isnull=False, then=Value(FROZEN)),
+    When(is_paused=True, then=Value("paused")),
+    default=Value("active"),
+    output_field=CharField(),
+)
+CLOCK = Func(function="clock_timestamp", output_field=DateTimeField())
+LEASE_SHOWN = Case(
+    When(holder__isnull=True, then=Value("free")),
+    When(expires_at__lte=CLOCK, then=Value("expired")),
+    default=Value("held"),
+    output_field=CharField(),
+)
+INCIDENT_SHOWN = Case(
+    When(resolved_at__isnull=True, then=Value("open")),
+    default=Value("resolved"),
+    output_field=CharField(),
+)
+
+
+def run_states(shown: tuple[str, ...]) -> Q:
+    """Runs that show one of these states."""
+    kept = Q(state__in=[state for state in shown if state != FROZEN], frozen_at__isnull=True)
+    if not {*shown} & states.RUN_TERMINAL:
+        kept &= Q(is_active=True)  # lets the index of active runs serve it
+    return kept | Q(frozen_at__isnull=False) if FROZEN in shown else kept
+
+
+def task_states(shown: tuple[str, ...]) -> Q:
+    """Task instances that show one of these states."""
+    stored = [state for state in shown if state != FROZEN]
+    ended = [state for state in stored if state in states.TASK_TERMINAL]
+    unfinished = [state for state in stored if state not in states.TASK_TERMINAL]
+    kept = Q()
+    if ended:
+        kept |= Q(state__in=ended)
+    if unfinished:  # is_open lets the index of open task instances serve it
+        kept |= Q(state__in=unfinished, held_by__isnull=True, is_open=True)
+    if FROZEN in shown:
+        kept |= Q(held_by__isnull=False, is_open=True)
+    return kept
+
+
+def flow_states(shown: tuple[str, ...]) -> Q:
+    """Flows that show one of these states."""
+    kept = Q()
+    if FROZEN in shown:
+        kept |= Q(frozen_at__isnull=False)
+    if "paused" in shown:
+        kept |= Q(frozen_at__isnull=True, is_paused=True)
+    if "active" in shown:
+        kept |= Q(frozen_at__isnull=True, is_paused=False)
+    return kept
+
+
+def lease_states(shown: tuple[str, ...]) -> Q:
+    """Leases that show one of these states, by the clock of the database."""
+    kept = Q()
+    if "free" in shown:
+        kept |= Q(holder__isnull=True)
+    if "expired" in shown:
+        kept |= Q(holder__isnull=False, expires_at__lte=CLOCK)
+    if "held" in shown:
+        kept |= Q(holder__isnull=False, expires_at__gt=CLOCK)
+    return kept
+
+
+def incident_states(shown: tuple[str, ...]) -> Q:
+    """Incidents that show one of these states."""
+    kept = Q()
+    if "open" in shown:
+        kept |= Q(resolved_at__isnull=True)
+    if "resolved" in shown:
+        kept |= Q(resolved_at__isnull=False)
+    return kept

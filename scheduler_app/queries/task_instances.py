@@ -1,0 +1,134 @@
+"""Task instances: lists, one, and the states of whole runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import Count, OuterRef, Q, Subquery
+
+from scheduler_app.models import Run, TaskInstance
+from scheduler_app.queries import lens, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from django.db.models import QuerySet
+
+    from scheduler_app.queries.filters import TaskInstanceFilter
+    from scheduler_app.queries.scope import Scope
+
+CELLS_MAX: Final = 10_000  # task instances of one picture of a run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInstanceRow(lens.Standing):
+    """One task of one run and map index. ``run`` is the number of the run."""
+
+    id: int
+    flow_id: str | None  # null: its run is gone
+    run_id: str | None
+    run: int
+    task_id: str
+    map_index: int
+    shard: int
+    state: str  # ``frozen`` while a freeze holds it, unless it has ended
+    state_beneath: str
+    try_number: int
+    max_tries: int
+    resume_index: int
+    dispatch_no: int
+    infra_losses: int
+    attempt_id: UUID | None
+    held_by: int | None  # number of the freeze
+    pool: str
+    pool_slots: int
+    queue: str
+    priority: int
+    wait: Mapping[str, Any] | None  # {"code", "detail", "since"}
+    ready_at: datetime | None
+    queued_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    next_retry_at: datetime | None
+    next_method: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What a picture of a run needs of a task instance."""
+
+    id: int
+    task_id: str
+    map_index: int
+    state: str
+    filter_code: str | None
+
+
+def _rows(scope: Scope) -> QuerySet[TaskInstance]:
+    return scope.owned(TaskInstance.objects.all(), "run__flow_id")
+
+
+# Subqueries, not joins: the column is not null, so a join would hide the instances of a lost run.
+_RUN: Final = Run.objects.filter(id=OuterRef("run_id"))
+
+NOUN: Final = lens.Noun(
+    name="task-instances",
+    model=TaskInstance,
+    row=TaskInstanceRow,
+    rows=_rows,
+    columns={
+        "flow_id": Subquery(_RUN.values("flow_id")),
+        "run_id": Subquery(_RUN.values("run_key")),
+        "run": "run_id",
+        "state": shown.TASK_SHOWN,
+        "state_beneath": "state",
+    },
+)
+
+
+def page(asked: TaskInstanceFilter, scope: Scope) -> lens.Page[TaskInstanceRow]:
+    """One page of task instances."""
+    return lens.page(NOUN, asked, scope)
+
+
+def one(scope: Scope, ti: int) -> TaskInstanceRow:
+    """The task instance with this number. Raises ``NotFound``."""
+    return lens.one(NOUN, scope, Q(id=ti), f"task instance {ti}")
+
+
+def state_counts(scope: Scope, runs: Collection[int]) -> dict[int, dict[str, int]]:
+    """For each run (by number): how many current task instances show each state."""
+    counted = (
+        _rows(scope)
+        .filter(run_id__in=runs, filter_code__isnull=True)
+        .order_by()
+        .values_list("run_id", shown.TASK_SHOWN)
+        .annotate(n=Count("*"))
+    )
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for run, state, number in counted:
+        found[run][state] = number
+    return {run: found[run] for run in runs}
+
+
+def cells(scope: Scope, runs: Collection[int]) -> dict[int, tuple[Cell, ...]]:
+    """The task instances of each run, current and filtered, by task and index: graph and grid.
+
+    At most ``CELLS_MAX`` of each call; the list has the rest.
+    """
+    found: dict[int, list[Cell]] = defaultdict(list)
+    rows = (
+        _rows(scope)
+        .filter(run_id__in=runs)
+        .order_by("run_id", "task_id", "map_index")
+        .values_list("run_id", "id", "task_id", "map_index", shown.TASK_SHOWN, "filter_code")
+    )
+    for run, ti, task_id, map_index, state, code in rows[:CELLS_MAX]:
+        found[run].append(
+            Cell(id=ti, task_id=task_id, map_index=map_index, state=state, filter_code=code)
+        )
+    return {run: tuple(found[run]) for run in runs}

@@ -1,0 +1,268 @@
+"""Plain functions that make coherent rows: columns that belong together are derived together.
+
+Each takes overrides by column name; parents that are not given are made. Times step on from one
+fixed moment, so that rows have an order without a clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from scheduler_app.models import (
+    Attempt,
+    AttemptLogChunk,
+    Bundle,
+    ExecutorEvent,
+    Flow,
+    FlowVersion,
+    Job,
+    Run,
+    RunAttempt,
+    TaskInstance,
+)
+from scheduler_app.rules import definition, states
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_numbers = itertools.count(1)
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after the fixed moment."""
+    return START + timedelta(seconds=seconds)
+
+
+def make_definition(
+    flow_id: str, task_ids: tuple[str, ...] = ("first", "second")
+) -> definition.FlowDefinition:
+    """A flow whose tasks run one after the other."""
+    chain = [
+        definition.TaskDefinition(task_id=task_id, upstream=task_ids[max(0, place - 1) : place])
+        for place, task_id in enumerate(task_ids)
+    ]
+    return definition.FlowDefinition(flow_id=flow_id, tasks=tuple(chain), schedule="0 2 * * *")
+
+
+def make_flow(*, task_ids: tuple[str, ...] = ("first", "second"), **overrides: Any) -> Flow:
+    """A flow with its first version as the current one."""
+    number = next(_numbers)
+    values = {
+        "flow_id": f"flow_{number}",
+        "shard": number % 16,
+        "created_at": at(number),
+        "updated_at": at(number),
+        **overrides,
+    }
+    flow = Flow.objects.create(**values)
+    make_version(flow, task_ids=task_ids)
+    return flow
+
+
+def make_version(
+    flow: Flow, *, task_ids: tuple[str, ...] = ("first", "second"), **overrides: Any
+) -> FlowVersion:
+    """One more version of the flow, now the current one."""
+    bundle = Bundle.objects.create(
+        digest=uuid.uuid4().hex * 2, main_path="flow.py", archive=b"zip", created_at=flow.created_at
+    )
+    values = {
+        "flow": flow,
+        "number": flow.versions.count() + 1,
+        "digest": uuid.uuid4().hex * 2,
+        "definition": definition.to_dict(make_definition(flow.flow_id, task_ids)),
+        "bundle": bundle,
+        "created_at": flow.created_at,
+        **overrides,
+    }
+    version = FlowVersion.objects.create(**values)
+    flow.current_version = version
+    flow.save(update_fields=["current_version"])
+    return version
+
+
+def make_run(*, flow: Flow | None = None, **overrides: Any) -> Run:
+    """A run with its first run attempt; a terminal state brings its end."""
+    number = next(_numbers)
+    flow = flow or make_flow()
+    state = overrides.get("state", states.RunState.RUNNING)
+    is_over = state in states.RUN_TERMINAL
+    has_started = state != states.RunState.QUEUED
+    values = {
+        "flow": flow,
+        "run_key": f"manual__{number}",
+        "shard": flow.shard,
+        "run_type": states.RunType.MANUAL,
+        "state": state,
+        "is_active": not is_over,
+        "logical_date": at(number),
+        "data_interval_start": at(number),
+        "data_interval_end": at(number),
+        "version": flow.current_version,
+        "conf": {},
+        "actor": "tests",
+        "created_at": at(number),
+        "queued_at": at(number),
+        "started_at": at(number + 1) if has_started else None,
+        "ended_at": at(number + 60) if is_over else None,
+        **_aside(number, overrides),
+    }
+    run = Run.objects.create(**values)
+    RunAttempt.objects.create(
+        run=run,
+        number=run.run_attempt,
+        cause="created",
+        actor=run.actor,
+        state=state,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+    )
+    return run
+
+
+def make_task_instance(*, run: Run | None = None, **overrides: Any) -> TaskInstance:
+    """A task instance; its flags and times fit its state. It has no attempt yet."""
+    number = next(_numbers)
+    run = run or make_run()
+    state = overrides.get("state", states.TaskState.NONE)
+    is_over = state in states.TASK_TERMINAL
+    ran = state in {states.TaskState.RUNNING, states.TaskState.SUCCESS, states.TaskState.FAILED}
+    values = {
+        "run": run,
+        "shard": run.shard,
+        "task_id": f"task_{number}",
+        "state": state,
+        "is_open": not is_over,
+        "pool": "default",
+        "queue": "default",
+        "queued_at": at(number) if ran else None,
+        "started_at": at(number + 1) if ran else None,
+        "ended_at": at(number + 2) if is_over else None,
+        **_aside(number, overrides),
+    }
+    return TaskInstance.objects.create(**values)
+
+
+def make_attempt(*, ti: TaskInstance | None = None, **overrides: Any) -> Attempt:
+    """An attempt. Current unless set aside, and then it is its task instance's own attempt."""
+    number = next(_numbers)
+    ti = ti or make_task_instance(state=states.TaskState.RUNNING)
+    state = overrides.get("state", states.AttemptState.RUNNING)
+    is_over = state == states.AttemptState.ENDED
+    outcome = overrides.get("outcome", states.AttemptOutcome.SUCCESS if is_over else None)
+    is_claimed = state != states.AttemptState.ISSUED
+    values = {
+        "id": uuid7(number),
+        "ti": ti,
+        "run_id": ti.run_id,
+        "task_id": ti.task_id,
+        "map_index": ti.map_index,
+        "shard": ti.shard,
+        "try_number": max(1, ti.try_number),
+        "resume_index": 0,
+        "dispatch_no": 0,
+        "run_attempt": 1,
+        "lease_token": 1,
+        "fence": number,
+        "state": state,
+        "is_live": not is_over,
+        "outcome": outcome,
+        "is_accepted": outcome in states.REPORTED_OUTCOMES,
+        "hostname": "worker-1" if is_claimed else None,
+        "pid": 4000 + number if is_claimed else None,
+        "nonce": uuid7(number) if is_claimed else None,
+        "issued_at": at(number),
+        "published_at": at(number),
+        "publish_count": 1,
+        "started_at": at(number + 1) if is_claimed else None,
+        "heartbeat_at": at(number + 2) if is_claimed else None,
+        "ended_at": at(number + 3) if is_over else None,
+        **_aside(number, overrides),
+    }
+    attempt = Attempt.objects.create(**values)
+    if attempt.filter_code is None and attempt.kind == states.AttemptKind.TASK:
+        ti.attempt_id = attempt.id
+        ti.try_number = attempt.try_number or 0
+        ti.save(update_fields=["attempt_id", "try_number"])
+    return attempt
+
+
+def make_ghost_attempt(**overrides: Any) -> Attempt:
+    """An execution that no live record acknowledges: no parents, set aside at birth."""
+    number = next(_numbers)
+    values = {
+        "id": uuid7(number),
+        "state": states.AttemptState.ENDED,
+        "is_live": False,
+        "outcome": states.AttemptOutcome.LOST,
+        "ended_at": at(number),
+        **_aside(number, {"filter_code": "ghost_no_record", **overrides}),
+    }
+    return Attempt.objects.create(**values)
+
+
+def make_event(*, attempt: Attempt | None = None, **overrides: Any) -> ExecutorEvent:
+    """An executor event about an attempt, confirmed unless another verdict is given."""
+    number = next(_numbers)
+    attempt = attempt or make_attempt()
+    verdict = overrides.get("verdict", "confirmed")
+    values = {
+        "attempt_id": attempt.id,
+        "ti_id": attempt.ti_id,
+        "run_id": attempt.run_id,
+        "task_id": attempt.task_id,
+        "map_index": attempt.map_index,
+        "try_number": attempt.try_number,
+        "shard": attempt.shard,
+        "kind": "exit_success",
+        "source": "worker-1",
+        "payload": {},
+        "received_at": at(number),
+        "verdict": verdict,
+        "judged_at": None if verdict == "pending" else at(number + 1),
+        **_aside(number, overrides),
+    }
+    return ExecutorEvent.objects.create(**values)
+
+
+def make_job(**overrides: Any) -> Job:
+    """A process that runs; ``ended_at`` ends it."""
+    number = next(_numbers)
+    is_over = overrides.get("ended_at") is not None
+    values = {
+        "id": uuid7(number),
+        "kind": states.JobKind.WORKER,
+        "hostname": "host-1",
+        "pid": 1000 + number,
+        "state": "ended" if is_over else "running",
+        "started_at": at(number),
+        "heartbeat_at": at(number + 1),
+        "progress_at": at(number + 1),
+        **overrides,
+    }
+    return Job.objects.create(**values)
+
+
+def make_log(attempt: Attempt, *pieces: bytes) -> None:
+    """What the attempt printed, in these pieces."""
+    offset = 0
+    for piece in pieces:
+        AttemptLogChunk.objects.create(
+            attempt_id=attempt.id, start_offset=offset, data=piece, at=at(offset)
+        )
+        offset += len(piece)
+
+
+def uuid7(number: int) -> uuid.UUID:
+    """A UUID of version 7 whose time is so many milliseconds after the fixed moment."""
+    milliseconds = int(START.timestamp() * 1000) + number
+    random = uuid.uuid4().int & ((1 << 62) - 1)
+    return uuid.UUID(int=(milliseconds << 80) | (7 << 76) | (2 << 62) | random)
+
+
+def _aside(number: int, overrides: dict[str, Any]) -> dict[str, Any]:
+    """The overrides; a filter code brings its time and its detail."""
+    if overrides.get("filter_code") is None:
+        return overrides
+    return {"filtered_at": at(number + 5), "filter_detail": {}, **overrides}
