@@ -1,0 +1,36 @@
+// The one entry of every page: starts the modules. Each page works without it.
+import { startKeys } from "./keys.js";
+import { startLive } from "./live.js";
+import { startLogs } from "./log.js";
+import { startTimes } from "./time.js";
+
+startTimes();
+startLive();
+startLogs();
+startKeys();
+
+// A filter form sends what was filled in, so that its address stays short.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-filters]")) return;
+  const empty = [...form.elements].filter((field) => field.name && field.value === "");
+  for (const field of empty) field.disabled = true;
+  window.addEventListener("pageshow", () => {
+    for (const field of empty) field.disabled = false;
+  });
+});
+
+// One open menu at a time; Escape closes it and gives the focus back.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  const menu = document.querySelector("details.menu[open]");
+  if (menu) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});
