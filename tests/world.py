@@ -1,0 +1,171 @@
+"""A scheduler without processes: ticks by hand, messages in a list, workers played by the test.
+
+Everything between is real: the rows, the statements, the rules.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from django.utils import timezone
+
+from scheduler_app.models import Attempt, Bundle, Flow, FlowVersion, Run, TaskInstance
+from scheduler_app.rules.definition import (
+    FlowDefinition,
+    TaskDefinition,
+    digest,
+    from_dict,
+    to_dict,
+)
+from scheduler_app.rules.states import AttemptOutcome, RunType, TaskState
+from scheduler_app.scheduler.judge import judge_pending
+from scheduler_app.scheduler.leases import Leases
+from scheduler_app.scheduler.tick import Outcome, Ticker
+from scheduler_app.transitions import attempt
+from scheduler_app.transitions.attempt import Claim, Message
+from scheduler_app.transitions.ids import uuid7
+from scheduler_app.transitions.run import NewRun, create_run
+
+
+def chain(*task_ids: str, **options: Any) -> tuple[TaskDefinition, ...]:
+    """Tasks one after the other, all with these options."""
+    return tuple(
+        TaskDefinition(task_id=task_id, upstream=task_ids[i - 1 : i] if i else (), **options)
+        for i, task_id in enumerate(task_ids)
+    )
+
+
+class World:
+    """Flows, runs and a scheduler that ticks when told to."""
+
+    def __init__(self, connection: psycopg.Connection[Any], leases: Leases) -> None:
+        self.connection = connection
+        self.leases = leases
+        self.ticker = Ticker(leases)
+        self.messages: list[Message] = []
+        self.queue_slots = {"default": 8}
+        self.worker = uuid7()
+
+    def flow(self, flow_id: str, tasks: Sequence[TaskDefinition], **options: Any) -> Flow:
+        """A flow with one version of these tasks; its shard is 3."""
+        definition = FlowDefinition(flow_id=flow_id, tasks=tuple(tasks), **options)
+        now = timezone.now()
+        bundle, _ = Bundle.objects.get_or_create(
+            digest="0" * 64, defaults={"main_path": "flow.py", "archive": b"", "created_at": now}
+        )
+        flow = Flow.objects.create(flow_id=flow_id, shard=3, created_at=now, updated_at=now)
+        version = FlowVersion.objects.create(
+            flow=flow,
+            number=1,
+            digest=digest(definition, bundle.digest),
+            definition=to_dict(definition),
+            bundle=bundle,
+            created_at=now,
+        )
+        flow.current_version = version
+        flow.save()
+        return flow
+
+    def run(self, flow: Flow, run_key: str = "r1") -> int:
+        """A queued run of the flow."""
+        assert flow.current_version is not None
+        now = timezone.now()
+        with self.connection.transaction():
+            run_id = create_run(
+                self.connection,
+                new=NewRun(
+                    flow_id=flow.flow_id,
+                    run_key=run_key,
+                    shard=flow.shard,
+                    run_type=RunType.MANUAL,
+                    version_id=flow.current_version.pk,
+                    logical_date=now,
+                    data_interval_start=now,
+                    data_interval_end=now,
+                    conf={},
+                ),
+                definition=from_dict(flow.current_version.definition),
+            )
+        assert run_id is not None
+        return run_id
+
+    def tick(self, *run_ids: int) -> Outcome:
+        """One tick over these runs; its messages are appended."""
+        outcome = self.ticker.tick(
+            self.connection,
+            terms=self.leases.terms(),
+            run_ids=run_ids,
+            queue_slots=self.queue_slots,
+        )
+        self.messages += outcome.messages
+        return outcome
+
+    def judge(self) -> set[int]:
+        """Pending events are judged; the runs that moved."""
+        moved, _ = judge_pending(self.connection, leases=self.leases, terms=self.leases.terms())
+        return moved
+
+    def claim(self, message: Message, nonce: uuid.UUID | None = None) -> Claim | None:
+        """A delivery of the message claims."""
+        return attempt.claim(
+            self.connection,
+            ti_id=message.ti_id,
+            attempt_id=message.attempt_id,
+            token=message.lease_token,
+            fence=message.fence,
+            nonce=nonce or uuid.UUID(int=message.attempt_id.int),
+            worker_job_id=self.worker,
+            hostname="host-1",
+            pid=4711,
+        )
+
+    def finish(self, message: Message, *, ok: bool = True, retry_after_s: float | None = None) -> None:
+        """The claimed delivery reports."""
+        state = TaskState.SUCCESS if ok else TaskState.FAILED
+        if retry_after_s is not None:
+            state = TaskState.UP_FOR_RETRY
+        moved = attempt.finish(
+            self.connection,
+            ti_id=message.ti_id,
+            attempt_id=message.attempt_id,
+            nonce=uuid.UUID(int=message.attempt_id.int),
+            state=state,
+            is_open=retry_after_s is not None,
+            outcome=AttemptOutcome.SUCCESS if ok else AttemptOutcome.FAILED,
+            retry_after_s=retry_after_s,
+        )
+        assert moved is not None, "the report was not accepted"
+
+    def play(self, run_id: int, *, failing: Sequence[str] = (), rounds: int = 50) -> Run:
+        """Ticks, claims and finishes until the run ended; tasks in ``failing`` fail."""
+        for _ in range(rounds):
+            self.tick(run_id)
+            self.serve(failing=failing)
+            if not Run.objects.get(pk=run_id).is_active:
+                break
+        return Run.objects.get(pk=run_id)
+
+    def serve(self, *, failing: Sequence[str] = ()) -> None:
+        """A worker claims and finishes every message; tasks in ``failing`` fail."""
+        messages, self.messages = self.messages, []
+        for message in messages:
+            claim = self.claim(message)
+            assert claim is not None
+            self.finish(message, ok=claim.task_id not in failing)
+
+    def states(self, run_id: int) -> dict[str, str]:
+        """State by task id."""
+        return dict(TaskInstance.objects.filter(run_id=run_id).values_list("task_id", "state"))
+
+    def attempts(self, run_id: int) -> list[Attempt]:
+        """Attempts of the run, oldest first."""
+        return list(Attempt.objects.filter(run_id=run_id).order_by("fence"))
+
+
+def with_options(tasks: Sequence[TaskDefinition], **options: Any) -> tuple[TaskDefinition, ...]:
+    """The tasks with these options changed."""
+    return tuple(replace(task, **options) for task in tasks)
