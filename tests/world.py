@@ -6,11 +6,9 @@ Everything between is real: the rows, the statements, the rules.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psycopg
 from django.utils import timezone
 
 from scheduler_app.models import Attempt, Bundle, Flow, FlowVersion, Run, TaskInstance
@@ -23,12 +21,18 @@ from scheduler_app.rules.definition import (
 )
 from scheduler_app.rules.states import AttemptOutcome, RunType, TaskState
 from scheduler_app.scheduler.judge import judge_pending
-from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions import attempt
-from scheduler_app.transitions.attempt import Claim, Message
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.run import NewRun, create_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+
+    from scheduler_app.scheduler.leases import Leases
+    from scheduler_app.transitions.attempt import Claim, Message
 
 
 def chain(*task_ids: str, **options: Any) -> tuple[TaskDefinition, ...]:
@@ -123,7 +127,9 @@ class World:
             pid=4711,
         )
 
-    def finish(self, message: Message, *, ok: bool = True, retry_after_s: float | None = None) -> None:
+    def finish(
+        self, message: Message, *, ok: bool = True, retry_after_s: float | None = None
+    ) -> None:
         """The claimed delivery reports."""
         state = TaskState.SUCCESS if ok else TaskState.FAILED
         if retry_after_s is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kombu.exceptions import OperationalError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     import celery
@@ -61,7 +61,9 @@ class CeleryExecutor:
         try:
             with self._app.connection_for_read() as connection:
                 channel: Any = connection.default_channel
-                return int(channel.queue_declare(queue=broker_queue(queue), passive=True).message_count)
+                return int(
+                    channel.queue_declare(queue=broker_queue(queue), passive=True).message_count
+                )
         except Exception as error:  # noqa: BLE001 - each transport has its own errors; a hint only
             logger.info("queue depth unknown", extra={"queue": queue, "error": str(error)})
             return None

@@ -85,7 +85,9 @@ class Attempt(Standing):
                 name="attempt_accepted_unique",
             ),
             models.CheckConstraint(
-                condition=Q(state="ended", is_live=False, outcome__isnull=False, ended_at__isnull=False)
+                condition=Q(
+                    state="ended", is_live=False, outcome__isnull=False, ended_at__isnull=False
+                )
                 | Q(state__in=["issued", "running"], is_live=True, outcome__isnull=True),
                 name="attempt_ended_has_outcome",
             ),

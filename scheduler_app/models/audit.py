@@ -21,7 +21,9 @@ class Freeze(models.Model):
     class Meta:
         db_table = "freeze"
         indexes = [
-            models.Index(fields=["scope_kind"], condition=Q(ended_at__isnull=True), name="freeze_live"),
+            models.Index(
+                fields=["scope_kind"], condition=Q(ended_at__isnull=True), name="freeze_live"
+            ),
         ]
 
 
@@ -51,7 +53,9 @@ class Review(models.Model):
     object_id = models.CharField(max_length=250)
     flow_id = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: not about a flow
     summary = models.TextField()
-    state = models.CharField(max_length=12, default="open")  # open, acknowledged, resolved, dismissed
+    state = models.CharField(
+        max_length=12, default="open"
+    )  # open, acknowledged, resolved, dismissed
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     decided_by = models.CharField(max_length=250, default="", blank=True)

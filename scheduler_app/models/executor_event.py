@@ -18,7 +18,12 @@ class ExecutorEvent(Standing):
     attempt_id = models.UUIDField(null=True)
     ti_id = models.BigIntegerField(null=True)
     run = models.ForeignKey(
-        Run, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+        Run,
+        null=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
     )
     task_id = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: parents unknown
     map_index = models.IntegerField(null=True)
@@ -49,7 +54,9 @@ class ExecutorEvent(Standing):
         indexes = [
             filtered_index("executor_event"),
             models.Index(
-                fields=["shard", "id"], condition=Q(verdict="pending"), name="executor_event_pending"
+                fields=["shard", "id"],
+                condition=Q(verdict="pending"),
+                name="executor_event_pending",
             ),
             models.Index(fields=["attempt_id"], name="executor_event_of_attempt"),
             models.Index(fields=["run"], name="executor_event_of_run"),

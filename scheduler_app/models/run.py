@@ -48,7 +48,9 @@ class Run(Standing):
                 name="run_logical_date_unique",
             ),
             models.CheckConstraint(
-                condition=Q(state__in=["success", "failed"], ended_at__isnull=False, is_active=False)
+                condition=Q(
+                    state__in=["success", "failed"], ended_at__isnull=False, is_active=False
+                )
                 | Q(state__in=["queued", "running"], ended_at__isnull=True, is_active=True),
                 name="run_ended_when_terminal",
             ),

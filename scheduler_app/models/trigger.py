@@ -16,7 +16,9 @@ class Trigger(models.Model):
     resume_index = models.IntegerField()
     classpath = models.CharField(max_length=500)
     kwargs = models.JSONField(default=dict)
-    state = models.CharField(max_length=10, default="waiting")  # waiting, fired, timed_out, cancelled
+    state = models.CharField(
+        max_length=10, default="waiting"
+    )  # waiting, fired, timed_out, cancelled
     is_waiting = models.BooleanField(default=True)
     due_at = models.DateTimeField(null=True)
     timeout_at = models.DateTimeField(null=True)

@@ -20,17 +20,20 @@ import sys
 import tempfile
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path, PurePosixPath
-from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from scheduler_app.authoring.flow import Flow
 from scheduler_app.authoring.registry import Registration, collecting
 from scheduler_app.rules.errors import DefinitionError, InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import ModuleType
+
+    from scheduler_app.authoring.flow import Flow
 
 MANIFEST: Final = ".daylight.json"  # in the archive: which file is the flow file
 FILE_COUNT_MAX: Final = 2_000

@@ -40,7 +40,10 @@ def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
     """
     database = settings.DATABASES["default"]
     options = " ".join(f"-c {key}={value}" for key, value in _LIMITS_MS[role].items())
+    # What the address says beyond the place, such as sslmode; the pool is Django's own option.
+    extra = {k: v for k, v in database.get("OPTIONS", {}).items() if k not in ("pool", "options")}
     return psycopg.connect(
+        **extra,
         dbname=database["NAME"],
         user=database.get("USER") or None,
         password=database.get("PASSWORD") or None,

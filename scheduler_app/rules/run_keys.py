@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from scheduler_app.rules.definition import RUN_ID, RUN_ID_RULE
 from scheduler_app.rules.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 def scheduled_run_key(logical_date: datetime) -> str:

@@ -142,8 +142,12 @@ TASK_MOVES: Final[dict[TaskState, frozenset[TaskState]]] = {
         }
     ),
     _S.RESTARTING: frozenset({_S.NONE, _S.FAILED, _S.SUCCESS}),
-    _S.DEFERRED: frozenset({_S.SCHEDULED, _S.FAILED, _S.NONE, _S.SUCCESS, _S.SKIPPED, _S.UP_FOR_RETRY}),
-    _S.UP_FOR_RETRY: frozenset({_S.SCHEDULED, _S.QUEUED, _S.NONE, _S.FAILED, _S.SUCCESS, _S.SKIPPED}),
+    _S.DEFERRED: frozenset(
+        {_S.SCHEDULED, _S.FAILED, _S.NONE, _S.SUCCESS, _S.SKIPPED, _S.UP_FOR_RETRY}
+    ),
+    _S.UP_FOR_RETRY: frozenset(
+        {_S.SCHEDULED, _S.QUEUED, _S.NONE, _S.FAILED, _S.SUCCESS, _S.SKIPPED}
+    ),
     _S.UP_FOR_RESCHEDULE: frozenset(
         {_S.SCHEDULED, _S.QUEUED, _S.NONE, _S.FAILED, _S.SUCCESS, _S.SKIPPED}
     ),

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app.processes import failpoints
 from scheduler_app.rules import timetable
 from scheduler_app.rules.definition import from_dict
-from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.run_keys import scheduled_run_key
 from scheduler_app.rules.states import RunType
 from scheduler_app.transitions.flow_cursor import move_cursor
-from scheduler_app.transitions.run import NewRun, create_run
+from scheduler_app.transitions.run import NewRun, create_failed_run, create_run
 
 if TYPE_CHECKING:
-    import psycopg
-
     from scheduler_app.scheduler.leases import Leases
 
 FLOWS_MAX: Final = 50  # due flows handled in one transaction
@@ -41,18 +39,41 @@ def create_due_runs(
             try:
                 with connection.transaction():
                     run_id = _create_next(connection, flow)
-            except SchedulerError as error:
-                # One flow's fault must not stop the others.
-                logger.error(
-                    "a due run was not created",
-                    extra={"flow_id": flow["flow_id"], "error": str(error)},
-                )
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                raise
+            except Exception as error:
+                logger.exception("a due run was not created", extra={"flow_id": flow["flow_id"]})
+                _record_failure(connection, flow, error)
                 continue
             if run_id is not None:
                 created.append(run_id)
         failpoints.reach("create.before_commit")
     failpoints.reach("create.after_commit")
     return created
+
+
+def _record_failure(
+    connection: psycopg.Connection[Any], flow: dict[str, Any], error: Exception
+) -> None:
+    """The interval has a failed run that says why, and the schedule goes on behind it."""
+    interval = timetable.DataInterval(
+        start=flow["next_interval_start"], end=flow["next_interval_end"]
+    )
+    reason = f"The run could not be created: {type(error).__name__}: {error}"
+    create_failed_run(
+        connection,
+        flow_id=flow["flow_id"],
+        run_key=scheduled_run_key(interval.start),
+        shard=flow["shard"],
+        version_id=flow["version_id"],
+        interval=interval,
+        reason=reason,
+    )
+    # The next interval is as long as this one: the definition may be what is broken.
+    following = timetable.DataInterval(
+        start=interval.end, end=interval.end + (interval.end - interval.start)
+    )
+    move_cursor(connection, flow_id=flow["flow_id"], seen=interval, following=following)
 
 
 def seconds_to_next_due(connection: psycopg.Connection[Any], *, shards: list[int]) -> float | None:
@@ -119,4 +140,3 @@ def _create_next(connection: psycopg.Connection[Any], flow: dict[str, Any]) -> i
         following=timetable.next_interval_of(definition, last=interval, now=flow["now"]),
     )
     return run_id
-

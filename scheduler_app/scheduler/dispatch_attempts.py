@@ -82,6 +82,7 @@ def room_for(
     views = {r.view.run_id: r.view for r in ready}
     return capacity.Room(
         pools={name: slots - usage.pool_slots.get(name, 0) for name, slots in pools.items()},
+        pool_sizes=pools,
         runs={
             run_id: view.version.definition.max_active_tasks - view.active_count()
             for run_id, view in views.items()
@@ -115,9 +116,7 @@ def choose(ready: Sequence[Ready], *, room: capacity.Room, now: datetime) -> cap
     return capacity.choose(candidates, room, DISPATCHES_MAX)
 
 
-def issue(
-    connection: psycopg.Connection[Any], *, chosen: Sequence[Ready]
-) -> list[Message]:
+def issue(connection: psycopg.Connection[Any], *, chosen: Sequence[Ready]) -> list[Message]:
     """Issued attempts for the chosen task instances; publish them after the commit."""
     outcomes = _outcomes(
         connection, [r.instance.attempt_id for r in chosen if r.instance.attempt_id is not None]
@@ -125,9 +124,7 @@ def issue(
     return dispatch(connection, dispatches=[_dispatch(r, outcomes) for r in chosen])
 
 
-def wait_notes(
-    ready: Iterable[Ready], choice: capacity.Choice, *, now: datetime
-) -> list[WaitNote]:
+def wait_notes(ready: Iterable[Ready], choice: capacity.Choice, *, now: datetime) -> list[WaitNote]:
     """Notes for those that have waited long enough and whose reason is new."""
     notes = []
     for r in ready:
@@ -147,7 +144,8 @@ def _outcomes(
         return {}
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "SELECT id, outcome FROM attempt WHERE id = ANY(%s) AND outcome IS NOT NULL", [attempt_ids]
+            "SELECT id, outcome FROM attempt WHERE id = ANY(%s) AND outcome IS NOT NULL",
+            [attempt_ids],
         )
         return {row[0]: AttemptOutcome(row[1]) for row in cursor.fetchall()}
 

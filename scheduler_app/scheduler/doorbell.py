@@ -44,7 +44,9 @@ class Doorbell:
         """The listening thread runs; it reconnects for ever."""
         self._thread.start()
 
-    def ring(self, *, runs: set[int] | None = None, events: bool = False, flows: bool = False) -> None:
+    def ring(
+        self, *, runs: set[int] | None = None, events: bool = False, flows: bool = False
+    ) -> None:
         """As if a hint had arrived; also used by this process's own threads."""
         with self._lock:
             self._wake.runs |= runs or set()

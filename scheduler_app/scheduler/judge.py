@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from scheduler_app.scheduler.leases import Leases
 
 EVENTS_MAX: Final = 200  # judged in one go
-GRACE_S: Final = 5.0  # a report may still be under way when the child's end is seen
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +133,7 @@ def _task_facts(row: dict[str, Any]) -> reconcile.TaskFacts | None:
 
 def _facts(row: dict[str, Any]) -> reconcile.Facts:
     return reconcile.Facts(
-        grace_over=row["age_s"] >= GRACE_S,
+        grace_over=row["age_s"] >= settings.EXIT_GRACE_S,
         worker_alive=row["worker_alive"],
         infrastructure_losses=row["infra_losses"] or 0,
         infrastructure_budget=settings.INFRASTRUCTURE_BUDGET,

@@ -12,7 +12,6 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from scheduler_app.processes import database
-from scheduler_app.rules.errors import Fenced
 from scheduler_app.transitions.lease import (
     acquire,
     prove,
@@ -24,6 +23,8 @@ from scheduler_app.transitions.lease import (
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+    from scheduler_app.rules.errors import Fenced
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,9 @@ class Leases:
         self._lock = threading.Lock()
         self._loop_progress = boot_clock_s()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._renew_forever, name="lease-renewal", daemon=True)
+        self._thread = threading.Thread(
+            target=self._renew_forever, name="lease-renewal", daemon=True
+        )
 
     def start(self) -> None:
         """The renewal thread runs."""
@@ -86,11 +89,11 @@ class Leases:
                 if self._terms.get(shard) == terms[shard]:
                     self._drop(shard)
         logger.warning("a write was fenced", extra={"shards": shards, "step": step})
-        record_fenced_writes(
-            connection, holder=self.holder, terms=terms, shards=shards, step=step
-        )
+        record_fenced_writes(connection, holder=self.holder, terms=terms, shards=shards, step=step)
 
-    def balance(self, connection: psycopg.Connection[Any], *, dead_after_s: float) -> dict[int, int]:
+    def balance(
+        self, connection: psycopg.Connection[Any], *, dead_after_s: float
+    ) -> dict[int, int]:
         """Toward the fair share: newly acquired terms, if any. Called by the loop, at a safe point."""
         with connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(

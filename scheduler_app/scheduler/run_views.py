@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from psycopg.rows import tuple_row
 
@@ -17,6 +16,7 @@ from scheduler_app.rules.states import TaskState
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
+    from uuid import UUID
 
     import psycopg
 

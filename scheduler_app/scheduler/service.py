@@ -24,15 +24,14 @@ from scheduler_app.scheduler.take_over import take_over
 from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.incident import raise_incident
-from scheduler_app.transitions.notices import Notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scheduler_app.executors.interface import Executor
+    from scheduler_app.transitions.notices import Notices
 
-SWEEP_INTERVAL_S: Final = 2.0
-POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's while no hints are heard
+POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's interval while no hints are heard
 TICK_GAP_S: Final = 0.008  # hints that come closer than this share a tick
 EVENTS_INTERVAL_S: Final = 1.0  # while events wait for their grace to pass
 AGAIN_S: Final = 0.1  # runs that were locked, or that could not be finished with
@@ -134,10 +133,10 @@ class Scheduler:
         now = time.monotonic()
         soonest = min(self._next.values())
         if self._retry_at:
-            soonest = min(soonest, min(self._retry_at.values()))
+            soonest = min(soonest, *self._retry_at.values())
         if self._dirty:
             soonest = min(soonest, now + AGAIN_S)
-        return max(0.0, min(soonest - now, SWEEP_INTERVAL_S))
+        return max(0.0, min(soonest - now, settings.SCHEDULER_SWEEP_INTERVAL_S))
 
     def _tick(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
         run_ids, self._dirty = self._dirty, set()
@@ -198,10 +197,10 @@ class Scheduler:
         self._dirty |= set(created)
         due_in_s = seconds_to_next_due(connection, shards=list(terms))
         # Overdue but not created: at its limit, or locked. Looked at again with the sweep.
-        pause_s = SWEEP_INTERVAL_S if due_in_s is None else max(due_in_s, 0.0)
+        pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S if due_in_s is None else max(due_in_s, 0.0)
         if not created and due_in_s is not None and due_in_s <= 0:
-            pause_s = SWEEP_INTERVAL_S
-        self._next["runs"] = time.monotonic() + min(pause_s, SWEEP_INTERVAL_S)
+            pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S
+        self._next["runs"] = time.monotonic() + min(pause_s, settings.SCHEDULER_SWEEP_INTERVAL_S)
 
     def _judge(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
         try:
@@ -212,10 +211,14 @@ class Scheduler:
         self._dirty |= moved
         if moved:
             self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
-        self._next["events"] = time.monotonic() + (EVENTS_INTERVAL_S if waiting else SWEEP_INTERVAL_S)
+        self._next["events"] = time.monotonic() + (
+            EVENTS_INTERVAL_S if waiting else settings.SCHEDULER_SWEEP_INTERVAL_S
+        )
 
     def _sweep(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
-        interval_s = SWEEP_INTERVAL_S if self._doorbell.connected else POLL_INTERVAL_S
+        interval_s = (
+            settings.SCHEDULER_SWEEP_INTERVAL_S if self._doorbell.connected else POLL_INTERVAL_S
+        )
         self._next["sweep"] = time.monotonic() + interval_s
         self._queue_slots = sweep.queue_slots(
             connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S
@@ -230,9 +233,7 @@ class Scheduler:
             messages = sweep.unpublished(
                 connection, terms=terms, older_than_s=sweep.UNPUBLISHED_AFTER_S
             )
-            publish(
-                connection, executor=self._executor, identity=self._identity, messages=messages
-            )
+            publish(connection, executor=self._executor, identity=self._identity, messages=messages)
             sweep.republish_unclaimed(
                 connection,
                 executor=self._executor,

@@ -46,7 +46,8 @@ def active_runs(connection: psycopg.Connection[Any], *, shards: list[int]) -> se
     """Ids of the active, current runs of these shards: replaces lost doorbells."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "SELECT id FROM run WHERE shard = ANY(%s) AND is_active AND filter_code IS NULL", [shards]
+            "SELECT id FROM run WHERE shard = ANY(%s) AND is_active AND filter_code IS NULL",
+            [shards],
         )
         return {row[0] for row in cursor.fetchall()}
 
@@ -243,9 +244,7 @@ def _running(
         return cursor.fetchall()
 
 
-def _nobody_listens(
-    connection: psycopg.Connection[Any], queue: str, row: dict[str, Any]
-) -> None:
+def _nobody_listens(connection: psycopg.Connection[Any], queue: str, row: dict[str, Any]) -> None:
     raise_incident(
         connection,
         kind="nobody_listens",

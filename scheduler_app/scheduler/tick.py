@@ -99,7 +99,9 @@ class Ticker:
             connection, names={pool for version in versions.values() for pool in version.pools}
         )
         runs = lock_active_runs(connection, run_ids=run_ids, shards=list(terms))
-        runs = self._start(connection, [run for run in runs if not run["frozen"]], versions, outcome)
+        runs = self._start(
+            connection, [run for run in runs if not run["frozen"]], versions, outcome
+        )
         views = self._views.refresh(connection, runs=runs, versions=versions, terms=terms)
         now = _now(connection)
         ready: list[Ready] = []

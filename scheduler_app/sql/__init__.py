@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import LiteralString, cast
+from typing import LiteralString
 
 
 @cache
@@ -17,5 +17,4 @@ def load(name: str) -> LiteralString:
     """The text of ``<name>.sql``, without its comment lines. Raises ``FileNotFoundError``."""
     text = resources.files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
     kept = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    # The files are part of the source: as literal as if they stood here.
-    return cast("LiteralString", "\n".join(kept))
+    return "\n".join(kept)

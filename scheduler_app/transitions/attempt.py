@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +9,15 @@ from psycopg.rows import class_row, dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
-from scheduler_app.rules.states import AttemptOutcome, TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
     import psycopg
+
+    from scheduler_app.rules.states import AttemptOutcome, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

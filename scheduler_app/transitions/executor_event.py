@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from psycopg.types.json import Jsonb
 from scheduler_app.transitions.counters import count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     import psycopg

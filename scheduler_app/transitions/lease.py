@@ -6,7 +6,6 @@ only says who may try. A term is (shard, token); its times are the database's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import tuple_row
@@ -15,6 +14,7 @@ from psycopg.types.json import Jsonb
 from scheduler_app.rules.errors import Fenced
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     import psycopg

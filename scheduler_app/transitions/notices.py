@@ -10,10 +10,12 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 WAKE_CHANNEL: Final = "daylight:wake"
 CHANGED_CHANNEL: Final = "daylight:changed"

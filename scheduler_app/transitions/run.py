@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +9,20 @@ from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
-from scheduler_app.rules.definition import FlowDefinition
-from scheduler_app.rules.states import RunState, RunType
 from scheduler_app.transitions.counters import count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     import psycopg
+
+    from scheduler_app.rules.definition import FlowDefinition
+    from scheduler_app.rules.states import RunState, RunType
+    from scheduler_app.rules.timetable import DataInterval
+
+
+REASON_CHARACTERS_MAX = 250  # the column's width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +105,43 @@ def create_run(
     return int(row[0])
 
 
+def create_failed_run(
+    connection: psycopg.Connection[Any],
+    *,
+    flow_id: str,
+    run_key: str,
+    shard: int,
+    version_id: int,
+    interval: DataInterval,
+    reason: str,
+) -> None:
+    """A scheduled run that never started says why, in the place of the one that could not be made.
+
+    Nothing happens if a run of this key or logical date exists.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH r AS (INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active,"
+            "  logical_date, data_interval_start, data_interval_end, run_attempt, version_id, conf,"
+            "  note, actor, state_reason, created_at, queued_at, ended_at, retry_count)"
+            " VALUES (%(flow_id)s, %(run_key)s, %(shard)s, 'scheduled', 'failed', false, %(start)s,"
+            "  %(start)s, %(end)s, 1, %(version_id)s, '{}', '', 'scheduler', %(reason)s,"
+            "  clock_timestamp(), clock_timestamp(), clock_timestamp(), 0)"
+            " ON CONFLICT DO NOTHING RETURNING id)"
+            " INSERT INTO run_attempt (run_id, number, cause, actor, state, ended_at)"
+            " SELECT id, 1, 'created', 'scheduler', 'failed', clock_timestamp() FROM r",
+            {
+                "flow_id": flow_id,
+                "run_key": run_key,
+                "shard": shard,
+                "version_id": version_id,
+                "start": interval.start,
+                "end": interval.end,
+                "reason": reason[:REASON_CHARACTERS_MAX],
+            },
+        )
+
+
 def lock_active_runs(
     connection: psycopg.Connection[Any], *, run_ids: Sequence[int], shards: Sequence[int]
 ) -> list[dict[str, Any]]:
@@ -141,5 +183,8 @@ def end_run(
     The caller locked the run in an *earlier* statement of this transaction.
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(sql.load("end_run"), {"run": run_id, "state": state, "reason": reason[:250]})
+        cursor.execute(
+            sql.load("end_run"),
+            {"run": run_id, "state": state, "reason": reason[:REASON_CHARACTERS_MAX]},
+        )
         return cursor.fetchone() is not None

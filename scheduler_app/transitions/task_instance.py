@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import tuple_row
 
 from scheduler_app import sql
-from scheduler_app.rules.states import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import psycopg
+
+    from scheduler_app.rules.states import TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -13,6 +12,9 @@ from scheduler_app.scheduler.leases import Leases
 from scheduler_app.transitions.ids import uuid7
 from tests.recording import RecordingConnection
 from tests.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -24,7 +26,9 @@ def raw(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
-def recording(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingConnection]:
+def recording(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RecordingConnection]:
     """A raw connection that remembers its transactions."""
     del transactional_db
     monkeypatch.setattr(psycopg, "connect", RecordingConnection.connect)

@@ -21,9 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with all leases released."""
-        scheduler = Scheduler(
-            executor=CeleryExecutor(app), notices=Notices(settings.CACHE_URL)
-        )
+        scheduler = Scheduler(executor=CeleryExecutor(app), notices=Notices(settings.CACHE_URL))
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
         scheduler.run()
