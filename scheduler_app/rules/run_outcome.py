@@ -1,0 +1,249 @@
+"""What a run's task instances may do now, and how the run ends: one pure function of their states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from scheduler_app.rules import graph, readiness
+from scheduler_app.rules.definition import TriggerRule
+from scheduler_app.rules.readiness import Decision, UpstreamCounts
+from scheduler_app.rules.states import RunState, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+Key = tuple[str, int]  # task id, map index
+
+SUCCESS: Final = "success"
+TASK_FAILURE: Final = "task_failure"
+ALL_TASKS_DEADLOCKED: Final = "all_tasks_deadlocked"
+
+NAMED_MAX: Final = 3  # task ids in a reason
+NAME_CHARACTERS_MAX: Final = 50  # of each; a reason fits into 250 characters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceState:
+    """One task instance of the run as it is now."""
+
+    task_id: str
+    map_index: int
+    state: TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDecision:
+    """What follows from the states of a run's task instances."""
+
+    state: RunState  # running while anything is unfinished once ``marks`` are written
+    code: str  # success, task_failure, all_tasks_deadlocked; empty while running
+    reason: str  # the same as a sentence; empty while running
+    marks: dict[Key, TaskState] = field(default_factory=dict)  # terminal states to write now
+    ready: frozenset[Key] = frozenset()  # in ``none``, and their rule lets them start
+    deciding_tasks: tuple[str, ...] = ()  # their instances decide the outcome
+
+
+def decide_run(
+    *,
+    upstream: Mapping[str, Collection[str]],
+    trigger_rules: Mapping[str, str],
+    instances: Sequence[InstanceState],
+    teardowns: Collection[str] = (),
+) -> RunDecision:
+    """Marks, ready instances and the outcome, in one walk along the graph.
+
+    ``upstream`` and ``trigger_rules`` are the definition's, a rule that is not named being
+    ``all_success``; they are walked in their own order when that is topological, as a stored
+    definition's is. Only instances in ``none`` are ever marked or ready: what was let go once, is
+    queued, runs or waits is left alone. Marks cascade: a task sees what its upstream is marked as
+    in the same walk. Asked again with the marks written, the same decision comes without marks.
+
+    Raises ``DefinitionError`` when tasks wait for each other.
+    """
+    board = _Board(upstream, instances)
+    walked = _walk(board, trigger_rules)
+    deciding = _deciding_tasks(board, frozenset(teardowns))
+    stuck = board.undecided_keys()
+    if stuck and not walked.ready and not board.is_anything_under_way():
+        marks = {**walked.marks, **dict.fromkeys(stuck, TaskState.UPSTREAM_FAILED)}
+        return RunDecision(
+            state=RunState.FAILED,
+            code=ALL_TASKS_DEADLOCKED,
+            reason=f"Nothing can start or end any more: {_named(k[0] for k in stuck)} would wait"
+            " for ever.",
+            marks=marks,
+            deciding_tasks=deciding,
+        )
+    if stuck or walked.ready or board.is_anything_under_way():
+        return RunDecision(
+            state=RunState.RUNNING,
+            code="",
+            reason="",
+            marks=walked.marks,
+            ready=walked.ready,
+            deciding_tasks=deciding,
+        )
+    bad = [task_id for task_id in deciding if board.is_bad(task_id)]
+    return RunDecision(
+        state=RunState.FAILED if bad else RunState.SUCCESS,
+        code=TASK_FAILURE if bad else SUCCESS,
+        reason=f"{_named(bad)} failed." if bad else "Every task that decides the run ended well.",
+        marks=walked.marks,
+        deciding_tasks=deciding,
+    )
+
+
+@dataclass(slots=True)
+class _Walked:
+    marks: dict[Key, TaskState] = field(default_factory=dict)
+    ready: frozenset[Key] = frozenset()
+
+
+_TOTAL: Final = 0  # places of a tally: [total, success, failed, skipped, upstream_failed, removed]
+_PLACES: Final = {
+    TaskState.SUCCESS: 1,
+    TaskState.FAILED: 2,
+    TaskState.SKIPPED: 3,
+    TaskState.UPSTREAM_FAILED: 4,
+    TaskState.REMOVED: 5,
+}
+_MARKS: Final = {
+    Decision.SKIP: TaskState.SKIPPED,
+    Decision.UPSTREAM_FAILED: TaskState.UPSTREAM_FAILED,
+}
+# A task that has no instance in this run will never end: whoever waits for it must not start.
+_ABSENT: Final = (1, 0, 0, 0, 0, 0)
+
+
+class _Board:
+    """The instances of a run counted by task, kept up to date as marks are made."""
+
+    def __init__(
+        self, upstream: Mapping[str, Collection[str]], instances: Sequence[InstanceState]
+    ) -> None:
+        self.upstream = upstream
+        self.tallies: dict[str, list[int]] = {}
+        self.undecided: dict[str, list[int]] = {}  # task -> map indexes of instances in none
+        self.strangers: list[Key] = []  # in none, their task is not in the definition
+        self._under_way = 0
+        none = TaskState.NONE
+        for one in instances:
+            task_id, state = one.task_id, one.state
+            tally = self.tallies.get(task_id)
+            if tally is None:
+                tally = self.tallies[task_id] = [0, 0, 0, 0, 0, 0]
+            tally[_TOTAL] += 1
+            if state is none:
+                if task_id in upstream:
+                    self.undecided.setdefault(task_id, []).append(one.map_index)
+                else:
+                    self.strangers.append((task_id, one.map_index))
+            elif place := _PLACES.get(state):
+                tally[place] += 1
+            else:
+                self._under_way += 1
+
+    def mark(self, task_id: str, state: TaskState) -> list[Key]:
+        """Every undecided instance of the task counts as ended in this state; their keys."""
+        indexes = self.undecided.pop(task_id)
+        self.tallies[task_id][_PLACES[state]] += len(indexes)
+        return [(task_id, index) for index in indexes]
+
+    def upstream_counts(self, task_id: str) -> tuple[int, ...]:
+        """The tallies of its direct upstream, added up."""
+        tallies = [self.tallies.get(above, _ABSENT) for above in self.upstream[task_id]]
+        if len(tallies) == 1:
+            return tuple(tallies[0])
+        return tuple(map(sum, zip(*tallies, strict=True))) or (0,) * 6
+
+    def undecided_keys(self) -> list[Key]:
+        """Instances in ``none`` that the walk left alone."""
+        return [(task_id, index) for task_id, found in self.undecided.items() for index in found]
+
+    def is_anything_under_way(self) -> bool:
+        """Whether an instance was let go and has not ended."""
+        return self._under_way > 0
+
+    def is_bad(self, task_id: str) -> bool:
+        """Whether an instance of the task failed or was given up."""
+        tally = self.tallies.get(task_id, _ABSENT)
+        return bool(tally[_PLACES[TaskState.FAILED]] or tally[_PLACES[TaskState.UPSTREAM_FAILED]])
+
+    def is_gone(self, task_id: str) -> bool:
+        """Whether nothing of the task is left in this run that could decide anything."""
+        tally = self.tallies.get(task_id)
+        return tally is None or tally[_TOTAL] == tally[_PLACES[TaskState.REMOVED]]
+
+
+def _walk(board: _Board, trigger_rules: Mapping[str, str]) -> _Walked:
+    """Every undecided task is marked, ready, or left undecided, upstream first."""
+    walked = _Walked(marks=dict.fromkeys(board.strangers, TaskState.REMOVED))
+    if not board.undecided:
+        return walked
+    ready: list[Key] = []
+    decided: dict[tuple[str, tuple[int, ...]], Decision] = {}
+    for task_id in _in_order(board.upstream):
+        if task_id not in board.undecided:
+            continue
+        rule = trigger_rules.get(task_id, TriggerRule.ALL_SUCCESS)
+        if rule not in readiness.KNOWN_RULES:
+            continue  # of a newer version: nothing here can say when it may start
+        asked = (rule, board.upstream_counts(task_id))
+        decision = decided.get(asked)
+        if decision is None:
+            decision = decided[asked] = readiness.decide(rule, _counts(asked[1]))
+        if decision is Decision.READY:
+            ready.extend((task_id, index) for index in board.undecided.pop(task_id))
+        elif decision is not Decision.WAIT:
+            state = _MARKS[decision]
+            walked.marks.update(dict.fromkeys(board.mark(task_id, state), state))
+    walked.ready = frozenset(ready)
+    return walked
+
+
+def _in_order(upstream: Mapping[str, Collection[str]]) -> Iterable[str]:
+    """The tasks, upstream first: in the order they come in where that is one."""
+    seen: set[str] = set()
+    for task_id, above in upstream.items():
+        if not seen.issuperset(above):
+            return graph.topological_order(upstream)
+        seen.add(task_id)
+    return upstream
+
+
+def _counts(tally: tuple[int, ...]) -> UpstreamCounts:
+    total, success, failed, skipped, upstream_failed, removed = tally
+    return UpstreamCounts(
+        total=total,
+        success=success,
+        failed=failed,
+        skipped=skipped,
+        upstream_failed=upstream_failed,
+        removed=removed,
+    )
+
+
+def _deciding_tasks(board: _Board, teardowns: frozenset[str]) -> tuple[str, ...]:
+    """The leaves of the graph without teardowns; with teardowns alone, theirs.
+
+    Where a leaf is removed, so that nothing of it can decide, the last tasks before it decide too:
+    a failure must not be forgotten because what came after it left the definition.
+    """
+    work = {t: above for t, above in board.upstream.items() if t not in teardowns} or board.upstream
+    deciding = graph.leaves(work)
+    if any(board.is_gone(task_id) for task_id in work):
+        left = {t: above for t, above in work.items() if not board.is_gone(t)}
+        deciding |= graph.leaves(left)
+    return tuple(sorted(deciding))
+
+
+def _named(task_ids: Iterable[str]) -> str:
+    """The first few ids, clipped, and how many more there are."""
+    ids = list(dict.fromkeys(task_ids))
+    shown = [
+        i if len(i) <= NAME_CHARACTERS_MAX else f"{i[: NAME_CHARACTERS_MAX - 1]}…"
+        for i in ids[:NAMED_MAX]
+    ]
+    more = len(ids) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
