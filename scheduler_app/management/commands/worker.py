@@ -1,0 +1,37 @@
+"""``manage.py worker``: takes deliveries and runs tasks."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from scheduler_app.config.celery import app
+from scheduler_app.worker.service import Worker
+
+
+class Command(BaseCommand):
+    """Runs one worker until SIGTERM or SIGINT; any number may run on any host."""
+
+    help = "Run a worker: claims attempts, runs tasks in child processes, reports."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Which queues, and how many tasks at a time."""
+        parser.add_argument("--queues", default="default", help="Queues to take from, with commas.")
+        parser.add_argument("--concurrency", type=int, default=settings.WORKER_CONCURRENCY)
+        parser.add_argument("--name", default="", help="A label for people; owns nothing.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Ends with no task running: those that did not end in time are handed back."""
+        worker = Worker(
+            app=app,
+            queues=[queue.strip() for queue in options["queues"].split(",") if queue.strip()],
+            concurrency=options["concurrency"],
+            name=options["name"],
+        )
+        signal.signal(signal.SIGTERM, worker.stop)
+        signal.signal(signal.SIGINT, worker.stop)
+        sys.exit(worker.run())

@@ -1,0 +1,206 @@
+"""The main process beats for its attempts, and stops those that are no longer wanted or too long.
+
+Stopping has three steps: the reason is put down and the child signalled, which raises in its user
+code; after a grace the attempt is seized, so that its child cannot go on to another; then the
+child's process group is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from django.conf import settings
+from psycopg.rows import dict_row
+
+from scheduler_app.processes import database
+from scheduler_app.rules.definition import from_dict
+from scheduler_app.rules.states import AttemptState, TaskState
+from scheduler_app.transitions.attempt import Beat, beat, fail_killed
+from scheduler_app.worker.folder import STOP
+from scheduler_app.worker.guard import seize
+from scheduler_app.worker.report import after_failure
+
+if TYPE_CHECKING:
+    from scheduler_app.transitions.notices import Notices
+    from scheduler_app.worker.station import Station
+    from scheduler_app.worker.witness import Execution, Witness
+
+LOOK_INTERVAL_S: Final = 0.25  # for executions that are past a limit
+STOP_GRACE_S: Final = 5.0  # between the polite request and the kill
+RETRY_MAX_S: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class Beats:
+    """One thread with a connection of its own; one statement for all long executions."""
+
+    def __init__(self, at: Station, witness: Witness, *, notices: Notices) -> None:
+        self._at = at
+        self._witness = witness
+        self._notices = notices
+        self._connection: psycopg.Connection[Any] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work_forever, name="beats", daemon=True)
+        self._next_beat = 0.0
+        self._unwanted: set[int] = set()  # ids of executions that the last beat did not want
+
+    def start(self) -> None:
+        """The thread runs."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """No more beats."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+
+    def ask_to_stop(
+        self, execution: Execution, *, why: str, grace_s: float, hand_back: bool = False
+    ) -> None:
+        """The child's user code gets an exception; it is killed if it has not ended after the grace."""
+        if execution.stop_at is not None and not hand_back:
+            return
+        execution.stop_at = time.monotonic() + grace_s
+        execution.stop_why = why
+        self._at.folder.write(execution.attempt_id, STOP, {"why": why, "hand_back": hand_back})
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(execution.pid, signal.SIGTERM)
+
+    def _work_forever(self) -> None:
+        pause_s = LOOK_INTERVAL_S
+        while not self._stopping.wait(pause_s):
+            pause_s = LOOK_INTERVAL_S
+            try:
+                now = time.monotonic()
+                if now >= self._next_beat:
+                    self._beat_all(now)
+                    self._next_beat = now + settings.HEARTBEAT_INTERVAL_S
+                self._enforce(now)
+            except psycopg.Error as error:
+                logger.warning("heartbeats failed", extra={"error": str(error).strip()})
+                self._connection = None
+                pause_s = RETRY_MAX_S
+            except Exception:  # the beats must outlive any single fault
+                logger.exception("a turn of the heartbeats failed")
+                pause_s = RETRY_MAX_S
+
+    def _beat_all(self, now: float) -> None:
+        long = {
+            execution.attempt_id: execution
+            for execution in self._witness.executions()
+            if now - execution.since >= settings.HEARTBEAT_INTERVAL_S
+        }
+        if not long:
+            return
+        answers = beat(self._connected(), attempt_ids=list(long), worker_job_id=self._at.job_id)
+        for answer in answers:
+            self._heed(answer, long[answer.attempt_id])
+
+    def _heed(self, answer: Beat, execution: Execution) -> None:
+        """What the answer asks for is done."""
+        key = id(execution)
+        if answer.stop_reason is not None:
+            self.ask_to_stop(execution, why=answer.stop_reason, grace_s=STOP_GRACE_S)
+        elif answer.is_wanted or answer.state == AttemptState.ISSUED:
+            # Issued: its child still waits for the database.
+            self._unwanted.discard(key)
+        elif key not in self._unwanted:
+            # Its child may be about to return from a report that was accepted: asked once more.
+            self._unwanted.add(key)
+        elif self._witness.still_executes(execution):
+            self._unwanted.discard(key)
+            self.ask_to_stop(
+                execution,
+                why=f"the attempt is no longer wanted (it is {answer.state})",
+                grace_s=STOP_GRACE_S,
+            )
+
+    def _enforce(self, now: float) -> None:
+        """Executions that had their grace are killed."""
+        for execution in self._witness.executions():
+            if execution.stop_at is not None and now >= execution.stop_at:
+                self._kill(execution, may_retry=False)
+            elif execution.kill_at is not None and now >= execution.kill_at + STOP_GRACE_S:
+                execution.stop_why = (
+                    f"it did not stop within {STOP_GRACE_S:g} s of its time limit of "
+                    f"{execution.limit_s:g} s"
+                )
+                self._kill(execution, may_retry=True)
+
+    def _kill(self, execution: Execution, *, may_retry: bool) -> None:
+        """The child and what it started are killed, unless it is through with the attempt."""
+        if not self._witness.still_executes(execution):
+            return
+        if not seize(self._at.folder, str(execution.attempt_id)):
+            return
+        logger.warning(
+            "an execution is killed",
+            extra={
+                "attempt_id": str(execution.attempt_id),
+                "pid": execution.pid,
+                "why": execution.stop_why,
+            },
+        )
+        kill_group(execution.pid)
+        execution.stop_at = execution.kill_at = None
+        self._record_kill(execution, may_retry=may_retry)
+
+    def _record_kill(self, execution: Execution, *, may_retry: bool) -> None:
+        """The attempt is terminated if it was still the current one."""
+        connection = self._connected()
+        with connection.cursor(row_factory=dict_row) as cursor:
+            cursor.execute(_KILLED, [execution.attempt_id])
+            row = cursor.fetchone()
+        if row is None:
+            return
+        state, delay_s = TaskState.FAILED, None
+        if may_retry:
+            state, delay_s = after_failure(
+                from_dict(row["definition"]).task(row["task_id"]),
+                try_number=row["try_number"],
+                max_tries=row["max_tries"],
+                budget_start=row["budget_start"],
+                jitter_key=f"{row['run_key']}:{row['task_id']}:{row['map_index']}",
+            )
+        run_id = fail_killed(
+            connection,
+            attempt_id=execution.attempt_id,
+            state=state,
+            is_open=state is TaskState.UP_FOR_RETRY,
+            retry_after_s=delay_s,
+            reason=f"Killed by its worker: {execution.stop_why}.",
+        )
+        if run_id is not None:
+            self._notices.both(
+                runs=[run_id], topics=[f"run:{run_id}", f"ti:{row['ti_id']}", "runs"]
+            )
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = database.connect("worker", name="beats")
+        return self._connection
+
+
+_KILLED: Final = """
+SELECT i.id AS ti_id, i.task_id, i.map_index, i.try_number, i.max_tries, i.budget_start, r.run_key,
+       v.definition
+  FROM attempt p JOIN task_instance i ON i.id = p.ti_id AND i.attempt_id = p.id
+  JOIN run r ON r.id = i.run_id JOIN flow_version v ON v.id = r.version_id
+ WHERE p.id = %s
+"""
+
+
+def kill_group(pid: int) -> None:
+    """The child is killed, and so is everything in its process group."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:  # so young that it leads no group yet
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

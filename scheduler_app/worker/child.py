@@ -1,0 +1,97 @@
+"""What one child of the pool sets up once and keeps from delivery to delivery."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import re
+import signal
+import sys
+from typing import Final
+
+from django.conf import settings
+
+from scheduler_app.transitions.notices import Notices
+from scheduler_app.worker.capture import Capture
+from scheduler_app.worker.guard import Guard
+from scheduler_app.worker.link import Link
+from scheduler_app.worker.station import Station, station
+
+PR_SET_PDEATHSIG: Final = 1
+# What the environment of ``up`` holds and user code has no business with.
+_KEPT_BACK: Final = re.compile(
+    r".*_URL|PG[A-Z]+|DAYLIGHT_.*(SECRET|PASSWORD|TOKEN|KEY).*", re.IGNORECASE
+)
+
+
+class Child:
+    """One pool child: its link to the database, its capture, its guard."""
+
+    def __init__(self, at: Station) -> None:
+        self.at = at
+        self.pid = os.getpid()
+        self.link = Link(on_wait=lambda waits: at.notes.write(pid=self.pid, waits=waits))
+        self.notices = Notices(settings.CACHE_URL)
+        self.capture = Capture()
+        self.guard = Guard(at.folder)
+        self._environment = dict(os.environ)
+        self._folder = os.getcwd()
+
+    def purge(self) -> None:
+        """What the last task may have changed in this process is as it was."""
+        if os.environ != self._environment:
+            os.environ.clear()
+            os.environ.update(self._environment)
+        os.chdir(self._folder)
+        self.guard.install()
+
+
+_child: Child | None = None
+
+
+def start_child() -> None:
+    """This process is a pool child: it dies with its worker and leads a process group of its own.
+
+    Runs right after the fork, before any delivery.
+    """
+    at = station()
+    _die_with_parent(at.main_pid)
+    os.setpgid(0, 0)
+    # The main process alone holds the folder's lock: it must end with that process.
+    os.close(at.folder.lock_fd)
+    os.close(at.notes.read_fd)
+    # A supervisor's signal to all is the main process's to answer; the guard listens later.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for name in [name for name in os.environ if _KEPT_BACK.fullmatch(name)]:
+        del os.environ[name]
+    _keep_own_log()
+    gc.freeze()
+
+
+def child() -> Child:
+    """This process's own; made at its first delivery."""
+    global _child  # noqa: PLW0603 - one a process
+    if _child is None:
+        _child = Child(station())
+    return _child
+
+
+def _die_with_parent(main_pid: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != main_pid:
+        os._exit(1)
+
+
+def _keep_own_log() -> None:
+    """The product's own lines go on to the worker's log while attempts print elsewhere."""
+    stream = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    if root.handlers:
+        handler.setFormatter(root.handlers[0].formatter)
+    own = logging.getLogger("scheduler_app")
+    own.handlers[:] = [handler]
+    own.propagate = False

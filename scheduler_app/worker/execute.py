@@ -1,0 +1,262 @@
+"""One delivery in a child of the pool, from claim to finish."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
+
+import psycopg
+from django.conf import settings
+from psycopg.rows import tuple_row
+
+from scheduler_app.processes import bundles, failpoints
+from scheduler_app.rules import values
+from scheduler_app.rules.definition import TaskDefinition, from_dict
+from scheduler_app.rules.errors import NotFound
+from scheduler_app.transitions.attempt import Claim, claim
+from scheduler_app.worker import report
+from scheduler_app.worker.child import Child, child
+from scheduler_app.worker.context import Services, build_context, results_of
+from scheduler_app.worker.folder import REPORT, RUNNING
+from scheduler_app.worker.guard import TaskStopped
+from scheduler_app.worker.link import ANSWERS, GaveUp
+from scheduler_app.worker.outcome import HANDED_BACK, REFUSED, REPORTED, UNCLAIMED, Outcome
+from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
+
+if TYPE_CHECKING:
+    from scheduler_app.authoring.flow import Flow
+    from scheduler_app.authoring.task import TaskCall
+    from scheduler_app.worker.facts import Facts
+
+CLAIM_TRIES: Final = 3  # while nothing stands against the claim any more
+LOAD_LIMIT_FACTOR: Final = 3  # a busy host may load a flow file slower than the catalog did
+
+logger = logging.getLogger(__name__)
+
+
+def execute_delivery(attempt_id: str, ti_id: int, fence: int, token: int, identity: str) -> Outcome:
+    """The attempt was claimed, executed and reported; or refused, and nothing was executed."""
+    me = child()
+    me.purge()
+    delivery = Delivery(
+        attempt_id=UUID(attempt_id),
+        ti_id=ti_id,
+        fence=fence,
+        token=token,
+        identity=identity,
+        nonce=uuid4(),
+    )
+    me.guard.begin(attempt_id)
+    try:
+        claimed = me.link.ask(
+            lambda connection: _claim(connection, me, delivery), give_up=me.guard.asked_to_stop
+        )
+        failpoints.reach("worker.after_claim")
+    except GaveUp:
+        return Outcome(what=UNCLAIMED)
+    if claimed is None:
+        return Outcome(what=REFUSED)
+    return _execute(me, delivery, claimed)
+
+
+def _claim(connection: psycopg.Connection[Any], me: Child, delivery: Delivery) -> Claim | None:
+    """The claim; ``None`` when it was refused and the refusal is recorded."""
+    here = me.link.identity()
+    facts: Facts | None = None
+    code = "fenced_other_database" if here != delivery.identity else None
+    for _ in range(CLAIM_TRIES):
+        if code is not None:
+            break
+        claimed = claim(
+            connection,
+            ti_id=delivery.ti_id,
+            attempt_id=delivery.attempt_id,
+            token=delivery.token,
+            fence=delivery.fence,
+            nonce=delivery.nonce,
+            worker_job_id=me.at.job_id,
+            hostname=me.at.hostname,
+            pid=me.pid,
+        )
+        if claimed is not None:
+            return claimed
+        facts = read_facts(connection, delivery)
+        code = refusal_code(delivery, facts)
+    record_refusal(
+        connection,
+        delivery=delivery,
+        code=code or "refused_superseded",
+        facts=facts,
+        identity=here,
+        source=source(me.at.hostname),
+        job_id=me.at.job_id,
+        hostname=me.at.hostname,
+        pid=me.pid,
+    )
+    if facts is not None and facts.run_id is not None:
+        me.notices.changed([f"run:{facts.run_id}", f"ti:{facts.ti_id}", "runs"])
+    return None
+
+
+def source(hostname: str) -> str:
+    """How a worker signs its events."""
+    return f"worker: {hostname}"
+
+
+def _execute(me: Child, delivery: Delivery, claimed: Claim) -> Outcome:
+    attempt_id = str(delivery.attempt_id)
+    with me.capture.to(me.at.folder.file(attempt_id, RUNNING)):
+        came_to = _run(me, delivery, claimed)
+        printed = me.capture.has_printed()
+    outcome = Outcome(what=HANDED_BACK, printed=printed)
+    if came_to is not None:
+        _deliver(me, claimed, came_to)
+        outcome = Outcome(what=REPORTED, outcome=came_to.outcome, printed=printed)
+    me.guard.end(printed=printed)
+    return outcome
+
+
+def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
+    """The report of the execution; ``None`` if it was stopped to be handed back."""
+    ids = {"attempt_id": str(delivery.attempt_id), "nonce": str(delivery.nonce)}
+    task: TaskDefinition | None = None
+    try:
+        flow = me.guard.run(
+            lambda: _load(me, claimed),
+            limit_s=settings.FLOW_FILE_TIMEOUT_S * LOAD_LIMIT_FACTOR,
+        )
+        task, call = _task_of(flow, claimed.task_id)
+        result = _call(me, delivery, claimed, flow, task, call)
+        return report.success(claimed, **ids, result=result)
+    except (TaskStopped, GaveUp):
+        asked = me.guard.stop or {}
+        if asked.get("hand_back"):
+            return None
+        why = str(asked.get("why", "it was asked to stop"))
+        me.capture.say(f"Stopped: {why}")
+        return report.stopped(claimed, **ids, why=why)
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything; all of it is a failure
+        failed = report.failure(claimed, **ids, error=error, task=task or _stored_task(me, claimed))
+        assert failed.error is not None
+        me.capture.say(failed.error["traceback"])
+        return failed
+
+
+def _load(me: Child, claimed: Claim) -> Flow:
+    """The flow as the run's version defines it."""
+
+    def read_archive() -> bytes:
+        return me.link.ask(
+            lambda connection: _archive(connection, claimed.bundle_digest),
+            give_up=me.guard.asked_to_stop,
+        )
+
+    return bundles.flow_of_bundle(
+        claimed.bundle_digest, read_archive, claimed.flow_id, me.at.bundles
+    )
+
+
+def _archive(connection: psycopg.Connection[Any], digest: str) -> bytes:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute("SELECT archive FROM bundle WHERE digest = %s", [digest])
+        row = cursor.fetchone()
+    if row is None:
+        message = f"The source of this run's flow version (bundle {digest}) is no longer stored."
+        raise NotFound(message)
+    return bytes(row[0])
+
+
+def _task_of(flow: Flow, task_id: str) -> tuple[TaskDefinition, TaskCall]:
+    if task_id not in flow.calls:
+        message = (
+            f"Flow {flow.flow_id!r} has no task {task_id!r} when it is loaded on this host. Its "
+            "file makes tasks from something outside it; make that the same on every host."
+        )
+        raise NotFound(message)
+    return flow.definition().task(task_id), flow.calls[task_id]
+
+
+def _call(
+    me: Child,
+    delivery: Delivery,
+    claimed: Claim,
+    flow: Flow,
+    task: TaskDefinition,
+    call: TaskCall,
+) -> Any:
+    """The task's result, encoded."""
+    services = Services(link=me.link, delivery=delivery, run_id=claimed.run_id)
+    ctx = build_context(delivery, claimed, flow.definition(), services)
+    needed = call.result_task_ids()
+    results = {}
+    if needed:
+        found = me.link.ask(
+            lambda connection: results_of(connection, run_id=claimed.run_id, task_ids=needed),
+            give_up=me.guard.asked_to_stop,
+        )
+        results = {task_id: found[task_id, -1] for task_id in needed}
+    if task.timeout_s is not None:
+        # The main process kills what does not mind its own limit.
+        me.at.notes.write(attempt=str(delivery.attempt_id), limit_s=task.timeout_s)
+    return me.guard.run(
+        # Encoding may meet code of the user's too.
+        lambda: values.encode_result(call.execute(ctx, results), settings.RESULT_BYTES_MAX),
+        limit_s=task.timeout_s,
+    )
+
+
+def _stored_task(me: Child, claimed: Claim) -> TaskDefinition | None:
+    """The task as its version is stored; for the retry of a task whose source did not load."""
+
+    def read(connection: psycopg.Connection[Any]) -> Any:
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(
+                "SELECT v.definition FROM flow_version v JOIN run r ON r.version_id = v.id"
+                " WHERE r.id = %s",
+                [claimed.run_id],
+            )
+            return cursor.fetchone()
+
+    try:
+        row = me.link.ask(read, give_up=me.guard.asked_to_stop)
+        return None if row is None else from_dict(row[0]).task(claimed.task_id)
+    except (GaveUp, KeyError):
+        return None
+
+
+def _deliver(me: Child, claimed: Claim, done: report.Report) -> None:
+    """The report is in the database. While that is away it waits on disk; user code is not run again."""
+    failpoints.reach("worker.before_finish")
+    try:
+        run_id = _try_once(me, done)
+    except psycopg.Error as error:
+        run_id = _insist(me, done, error)
+    failpoints.reach("worker.after_finish")
+    if run_id is not None:
+        me.notices.both(runs=[run_id], topics=[f"run:{run_id}", f"ti:{claimed.ti_id}", "runs"])
+
+
+def _try_once(me: Child, done: report.Report) -> int | None:
+    return me.link.once(
+        lambda connection: report.send(
+            connection, done, source=source(me.at.hostname), job_id=me.at.job_id
+        )
+    )
+
+
+def _insist(me: Child, done: report.Report, error: psycopg.Error) -> int | None:
+    if isinstance(error, ANSWERS):
+        return _try_once(me, report.unstorable(done, error))
+    try:
+        me.at.folder.write(done.attempt_id, REPORT, done.as_json())
+    except OSError as full:
+        logger.error("a report could not be spooled", extra={"error": str(full)})
+    run_id = me.link.ask(
+        lambda connection: report.send(
+            connection, done, source=source(me.at.hostname), job_id=me.at.job_id
+        ),
+        give_up=lambda: False,
+    )
+    me.at.folder.drop(done.attempt_id, REPORT)
+    return run_id

@@ -1,0 +1,121 @@
+"""The child's side of being stopped: time limits and requests to stop become exceptions in user code.
+
+An attempt's file ``.running`` is its life line. Whoever renames or removes it first wins: the child
+when it is through with the attempt, or the main process when it will kill the child. So a kill never
+hits the next attempt of the same child.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Final
+
+from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, STOP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from scheduler_app.worker.folder import WorkerFolder
+
+KILL_WAIT_S: Final = 60.0  # for the kill that the main process announced
+
+
+class TaskTimeout(BaseException):
+    """The task reached its time limit. Raised in user code; past a catch of ``Exception``."""
+
+
+class TaskStopped(BaseException):
+    """The task was asked to stop. Raised in user code; past a catch of ``Exception``."""
+
+
+class Guard:
+    """Raises in user code, and nowhere else, what signals ask for. One per child."""
+
+    def __init__(self, folder: WorkerFolder) -> None:
+        self._folder = folder
+        self._attempt_id = ""
+        self._is_user_code = False
+        self.stop: dict[str, Any] | None = None  # why the present attempt was asked to stop
+        self.limit_s: float | None = None
+        self.is_over_limit = False
+
+    def install(self) -> None:
+        """Signals of the main process are heard. User code may have replaced the handlers."""
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGALRM, self._on_alarm)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def begin(self, attempt_id: str) -> None:
+        """The guard is about this attempt."""
+        self._attempt_id = attempt_id
+        self.stop = None
+        self.limit_s = None
+        self.is_over_limit = False
+
+    def run(self, user_code: Callable[[], Any], *, limit_s: float | None) -> Any:
+        """What ``user_code`` returns. Raises what it raises, ``TaskTimeout`` or ``TaskStopped``."""
+        self.limit_s = limit_s
+        try:
+            self._is_user_code = True
+            if self.stop is not None:
+                raise TaskStopped(self.stop["why"])
+            if limit_s is not None:
+                signal.setitimer(signal.ITIMER_REAL, max(limit_s, 1e-3))
+            result = user_code()
+        finally:
+            self._is_user_code = False
+            if limit_s is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        if self.is_over_limit:
+            # It swallowed the exception; a limit that can be ignored is none.
+            raise TaskTimeout(self._over())
+        return result
+
+    def end(self, *, printed: bool) -> None:
+        """The attempt can no longer be killed; what it printed is ready to be shipped.
+
+        Does not return if the main process was first: it will kill this process.
+        """
+        attempt_id, self._attempt_id = self._attempt_id, ""
+        running = self._folder.file(attempt_id, RUNNING)
+        try:
+            if printed:
+                os.rename(running, self._folder.file(attempt_id, PRINTED))
+            else:
+                os.unlink(running)
+        except FileNotFoundError:
+            if os.path.exists(self._folder.file(attempt_id, KILLED)):
+                time.sleep(KILL_WAIT_S)
+                os._exit(1)
+
+    def asked_to_stop(self) -> bool:
+        """Whether the main process wants this attempt to stop."""
+        return self.stop is not None
+
+    def _on_stop(self, signum: int, frame: FrameType | None) -> None:
+        # Without a word of the main process it is not for this attempt: a supervisor's signal to
+        # every process of a service, for one, which the main process answers for all.
+        self.stop = self._folder.read(self._attempt_id, STOP) if self._attempt_id else None
+        if self.stop is not None and self._is_user_code:
+            raise TaskStopped(self.stop["why"])
+
+    def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
+        if self._is_user_code:
+            self.is_over_limit = True
+            raise TaskTimeout(self._over())
+
+    def _over(self) -> str:
+        return f"The task reached its time limit of {self.limit_s:g} s."
+
+
+def seize(folder: WorkerFolder, attempt_id: str) -> bool:
+    """Main process: the attempt's child may be killed now; it cannot go on to another attempt."""
+    try:
+        os.rename(folder.file(attempt_id, RUNNING), folder.file(attempt_id, KILLED))
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,20 @@
+"""What a child says of a delivery when it is through with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+REPORTED: Final = "reported"  # the report was accepted, or recorded as too late
+REFUSED: Final = "refused"  # nothing was executed; the refusal is recorded
+HANDED_BACK: Final = "handed_back"  # stopped in mid-task, so that the main process hands it back
+UNCLAIMED: Final = "unclaimed"  # nothing was started; the scheduler publishes the attempt again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a delivery, for the main process."""
+
+    what: str  # one of the above
+    outcome: str | None = None  # of the attempt, where it was reported
+    printed: bool = False  # there is a log to ship

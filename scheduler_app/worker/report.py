@@ -1,0 +1,272 @@
+"""From what user code came to, to the next state; and the report of it, which is never lost."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import psycopg
+
+from scheduler_app.rules import reconcile, retry
+from scheduler_app.rules.states import AttemptOutcome, TaskState
+from scheduler_app.transitions.attempt import finish
+from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
+from scheduler_app.worker.facts import Facts, facts_of
+
+if TYPE_CHECKING:
+    from scheduler_app.rules.definition import TaskDefinition
+    from scheduler_app.transitions.attempt import Claim
+
+MESSAGE_MAX: Final = 4_000  # characters
+TRACEBACK_MAX: Final = 30_000  # characters: the beginning and the end are kept
+FINISH_TRIES: Final = 3  # while the facts say that it should have been accepted
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What an attempt came to, as the finish writes it. JSON values only."""
+
+    ti_id: int
+    attempt_id: str
+    nonce: str
+    state: str
+    is_open: bool
+    outcome: str
+    retry_after_s: float | None = None
+    reason: str | None = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as it is spooled."""
+        return asdict(self)
+
+
+def success(claim: Claim, *, attempt_id: str, nonce: str, result: Any) -> Report:
+    """The report of a task that returned ``result`` (encoded)."""
+    return Report(
+        ti_id=claim.ti_id,
+        attempt_id=attempt_id,
+        nonce=nonce,
+        state=TaskState.SUCCESS,
+        is_open=False,
+        outcome=AttemptOutcome.SUCCESS,
+        result=result,
+    )
+
+
+def failure(
+    claim: Claim,
+    *,
+    attempt_id: str,
+    nonce: str,
+    error: BaseException,
+    task: TaskDefinition | None,
+) -> Report:
+    """The report of a task that raised ``error``; another try follows if its budget allows it."""
+    state, delay_s = after_failure(
+        task,
+        try_number=claim.try_number,
+        max_tries=claim.max_tries,
+        budget_start=claim.budget_start,
+        jitter_key=f"{claim.run_key}:{claim.task_id}:{claim.map_index}",
+    )
+    described = describe(error)
+    return Report(
+        ti_id=claim.ti_id,
+        attempt_id=attempt_id,
+        nonce=nonce,
+        state=state,
+        is_open=state is TaskState.UP_FOR_RETRY,
+        outcome=AttemptOutcome.FAILED,
+        retry_after_s=delay_s,
+        reason=f"{described['type']}: {described['message']}"[:MESSAGE_MAX],
+        error=described,
+    )
+
+
+def stopped(claim: Claim, *, attempt_id: str, nonce: str, why: str) -> Report:
+    """The report of a task that was asked to stop and did: failed, without another try."""
+    return Report(
+        ti_id=claim.ti_id,
+        attempt_id=attempt_id,
+        nonce=nonce,
+        state=TaskState.FAILED,
+        is_open=False,
+        outcome=AttemptOutcome.TERMINATED,
+        reason=why,
+    )
+
+
+def unstorable(report: Report, error: Exception) -> Report:
+    """The report with what the database refused to store replaced by its refusal: failed, no retry."""
+    described = describe(error)
+    return replace(
+        report,
+        state=TaskState.FAILED,
+        is_open=False,
+        outcome=AttemptOutcome.FAILED,
+        retry_after_s=None,
+        reason=f"The database refused the report: {described['message']}",
+        result=None,
+        error={**described, "traceback": ""},
+    )
+
+
+def after_failure(
+    task: TaskDefinition | None,
+    *,
+    try_number: int,
+    max_tries: int,
+    budget_start: int,
+    jitter_key: str,
+) -> tuple[TaskState, float | None]:
+    """The next state of a task that failed in this try, and the delay before another."""
+    if task is None or not retry.may_retry(try_number=try_number, max_tries=max_tries):
+        return TaskState.FAILED, None
+    policy = retry.RetryPolicy(
+        retries=task.retries,
+        retry_delay_s=task.retry_delay_s,
+        backoff=task.backoff,
+        max_retry_delay_s=task.max_retry_delay_s,
+    )
+    position = max(1, try_number - budget_start)
+    return TaskState.UP_FOR_RETRY, retry.next_delay_s(policy, position, jitter_key)
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Type, message and traceback of the error, each capped and fit for storage."""
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", __name__, "scheduler_app.worker.guard"):
+        name = f"{kind.__module__}.{name}"
+    try:
+        message = str(error)
+    except BaseException as worse:  # noqa: BLE001 - user code again: an exception's own __str__
+        message = f"(its message cannot be shown: its __str__ raised {type(worse).__name__})"
+    if isinstance(error, SystemExit):
+        message = f"the task called sys.exit({message}); a task ends by returning or raising"
+    return {
+        "type": storable(name, 250),
+        "message": storable(message, MESSAGE_MAX),
+        "traceback": storable(_traceback(error), TRACEBACK_MAX),
+    }
+
+
+def storable(text: str, length_max: int) -> str:
+    """The text as a database column takes it, its middle left out where it is too long."""
+    if len(text) > length_max:
+        half = length_max // 2
+        text = (
+            f"{text[:half]}\n... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
+        )
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException as worse:  # noqa: BLE001 - user code again, as above
+        return f"(the traceback cannot be shown: {type(worse).__name__})"
+
+
+def send(
+    connection: psycopg.Connection[Any],
+    report: Report,
+    *,
+    source: str,
+    job_id: UUID,
+) -> int | None:
+    """The report is accepted, or known to be, or an event says why it was not.
+
+    The id of the run that it moved; ``None`` where it moved none. Repeating it changes nothing.
+    Raises ``psycopg.Error``.
+    """
+    attempt_id = UUID(report.attempt_id)
+    for _ in range(FINISH_TRIES):
+        run_id = _finish(connection, report)
+        if run_id is not None:
+            return run_id
+        facts = facts_of(connection, [attempt_id]).get(attempt_id)
+        is_mine = facts is not None and str(facts.nonce) == report.nonce
+        if facts is not None and is_mine and facts.is_accepted:
+            return facts.run_id  # accepted before; only the answer was lost
+        if not (facts is not None and is_mine and facts.is_current and facts.ti_state == "running"):
+            break
+    record_late_report(connection, report, facts, source=source, job_id=job_id)
+    return None
+
+
+def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
+    try:
+        return finish(
+            connection,
+            ti_id=report.ti_id,
+            attempt_id=UUID(report.attempt_id),
+            nonce=UUID(report.nonce),
+            state=TaskState(report.state),
+            is_open=report.is_open,
+            outcome=AttemptOutcome(report.outcome),
+            retry_after_s=report.retry_after_s,
+            reason=report.reason,
+            result=report.result,
+            error=report.error,
+        )
+    except psycopg.errors.UniqueViolation:
+        # The law behind the compare-and-set: this execution has its accepted result already.
+        return None
+
+
+def record_late_report(
+    connection: psycopg.Connection[Any],
+    report: Report,
+    facts: Facts | None,
+    *,
+    source: str,
+    job_id: UUID,
+) -> None:
+    """A report that changed nothing is an executor event with its verdict and the compared values."""
+    claimed = {
+        "outcome_reported": report.outcome,
+        "state_reported": report.state,
+        "nonce": report.nonce,
+        "claimed_nonce": str(facts.nonce) if facts and facts.nonce else None,
+        "attempt_state": facts.state if facts else None,
+        "outcome": facts.outcome if facts else None,
+        "current_attempt_id": str(facts.current_attempt_id) if facts else None,
+        "task_state": facts.ti_state if facts else None,
+    }
+    verdict = reconcile.reconcile(
+        reconcile.Event(kind="late_report", attempt_id=report.attempt_id, claimed=claimed),
+        facts.of_attempt() if facts else None,
+        facts.of_task() if facts else None,
+        reconcile.Facts(grace_over=True, worker_alive=True),
+    )
+    judgement = None
+    if verdict.verdict != "pending":
+        judgement = Judgement(
+            verdict=verdict.verdict,
+            code=verdict.code,
+            reason=verdict.reason,
+            detail={**verdict.detail, **claimed},
+        )
+    event = NewEvent(
+        attempt_id=UUID(report.attempt_id),
+        kind="late_report",
+        source=source,
+        source_job_id=job_id,
+        payload=claimed,
+        dedupe_key=f"late:{report.attempt_id}:{report.nonce}",
+        judgement=judgement,
+    )
+    with connection.transaction():
+        record_events(connection, events=[event])
+    logger.warning(
+        "a report came too late",
+        extra={"attempt_id": report.attempt_id, "code": verdict.code},
+    )

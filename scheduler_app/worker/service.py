@@ -1,0 +1,177 @@
+"""One worker process: its job row, its folder, its witness, and the consumer, from start to a bounded end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from celery import signals
+from celery.worker import state
+from celery.worker.worker import WorkController
+from django.conf import settings
+
+from scheduler_app.executors.celery import broker_queue
+from scheduler_app.processes import database
+from scheduler_app.processes.job import JobRow
+from scheduler_app.transitions.attempt import hand_back
+from scheduler_app.transitions.notices import Notices
+from scheduler_app.worker import folder, leftovers
+from scheduler_app.worker.beats import Beats, kill_group
+from scheduler_app.worker.child import start_child
+from scheduler_app.worker.logs import Logs
+from scheduler_app.worker.station import NotePipe, Station, set_station
+from scheduler_app.worker.witness import Witness, set_witness
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from celery import Celery
+
+    from scheduler_app.worker.witness import Execution
+
+PROGRESS_INTERVAL_S: Final = 0.5
+DRAIN_GRACE_S: Final = 6.0  # running tasks may end by themselves
+STOP_GRACE_S: Final = 1.0  # then their user code gets an exception
+FLUSH_S: Final = 1.5  # then events and logs are written
+POOL_LOST_WAIT_S: Final = 1.0  # where children cannot be watched, the pool notices after so long
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """One worker. ``run`` returns the exit code after ``stop``, or after the consumer failed."""
+
+    def __init__(
+        self, *, app: Celery, queues: Sequence[str], concurrency: int, name: str = ""
+    ) -> None:
+        self._app = app
+        self._queues = list(queues)
+        self._concurrency = concurrency
+        self._job = JobRow(
+            kind="worker",
+            name=name,
+            detail={"queues": self._queues, "concurrency": concurrency},
+            on_stop=self.stop,
+        )
+        self._notices = Notices(settings.CACHE_URL)
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+
+    def stop(self, *_: object) -> None:
+        """No more deliveries are taken; ends within about 10 s. Callable from anywhere."""
+        self._stopping.set()
+        setattr(state, "should_stop", 0)  # noqa: B010 - the stub says it is always None
+
+    def run(self) -> int:
+        """Works until stopped. Raises ``psycopg.OperationalError`` if the database is not there."""
+        self._job.start()
+        at = Station(
+            job_id=self._job.id,
+            hostname=socket.gethostname(),
+            main_pid=os.getpid(),
+            folder=folder.create(settings.DATA_DIR / "spool", job_id=self._job.id),
+            bundles=settings.DATA_DIR / "bundles",
+            notes=NotePipe.open(),
+        )
+        set_station(at)
+        self._at = at
+        self._witness = Witness(at, notices=self._notices)
+        self._beats = Beats(at, self._witness, notices=self._notices)
+        self._logs = Logs(at, self._witness, notices=self._notices)
+        self._witness.on_printed = self._logs.ended
+        set_witness(self._witness)
+        consumer = self._consumer()
+        threads = (self._witness, self._beats, self._logs)
+        for thread in threads:
+            thread.start()
+        threading.Thread(target=self._send_leftovers, name="leftovers", daemon=True).start()
+        threading.Thread(target=self._drain, name="drain", daemon=True).start()
+        consumer.start()
+        self._stopping.set()
+        self._ended.wait(DRAIN_GRACE_S + STOP_GRACE_S + 2 * FLUSH_S)
+        return int(consumer.exitcode or 0)
+
+    def _consumer(self) -> WorkController:
+        self._app.conf.worker_lost_wait = POOL_LOST_WAIT_S
+        self._app.conf.worker_pool_start_method = "fork"
+        signals.setup_logging.connect(_keep_logging, weak=False)
+        signals.worker_process_init.connect(_on_child, weak=False)
+        return WorkController(
+            app=self._app,
+            hostname=f"{self._job.name or 'worker'}-{self._job.id}@{socket.gethostname()}",
+            queues=[broker_queue(queue) for queue in self._queues],
+            concurrency=self._concurrency,
+            pool_cls="prefork",
+            loglevel="WARNING",
+            ready_callback=self._on_ready,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+
+    def _on_ready(self, consumer: Any) -> None:
+        logger.info(
+            "the worker takes deliveries",
+            extra={"queues": self._queues, "concurrency": self._concurrency},
+        )
+        consumer.hub.call_repeatedly(PROGRESS_INTERVAL_S, self._job.progressed)
+
+    def _send_leftovers(self) -> None:
+        leftovers.send_all(settings.DATA_DIR / "spool", job_id=self._job.id, notices=self._notices)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """After a stop: running tasks end, or are ended and handed back; then the process ends."""
+        self._stopping.wait()
+        logger.info("the worker stops", extra={"running": len(self._witness.executions())})
+        self._wait_for_executions(DRAIN_GRACE_S)
+        left = self._witness.executions()
+        for execution in left:
+            self._beats.ask_to_stop(
+                execution, why="its worker stops", grace_s=STOP_GRACE_S, hand_back=True
+            )
+        self._wait_for_executions(STOP_GRACE_S)
+        for execution in self._witness.executions():
+            kill_group(execution.pid)
+        for execution in left:
+            self._hand_back(execution)
+        self._beats.stop(FLUSH_S)
+        self._witness.stop(FLUSH_S)
+        self._logs.stop(FLUSH_S)
+        self._job.end()
+        self._at.folder.remove()
+        self._ended.set()
+
+    def _wait_for_executions(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self._witness.executions() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _hand_back(self, execution: Execution) -> None:
+        try:
+            with database.connect("worker", name="hand-back") as connection:
+                run_id = hand_back(
+                    connection,
+                    attempt_id=execution.attempt_id,
+                    worker_job_id=self._job.id,
+                    reason="its worker was stopped",
+                )
+        except psycopg.Error as error:
+            logger.warning("a task was not handed back", extra={"error": str(error).strip()})
+            return
+        if run_id is not None:
+            self._notices.both(runs=[run_id], topics=[f"run:{run_id}", "runs"])
+
+
+def _keep_logging(**_: Any) -> None:
+    """Celery leaves logging as Django has set it up."""
+
+
+def _on_child(**_: Any) -> None:
+    start_child()

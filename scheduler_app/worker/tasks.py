@@ -1,0 +1,137 @@
+"""The one Celery task, and how the main process of a worker passes its deliveries to the pool.
+
+Celery's own tracing, results and retries are left out: the child calls ``execute_delivery`` and the
+request tells the witness of each step. So nothing of a task's fate hangs on Celery.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from celery import Task, shared_task
+from celery.exceptions import WorkerLostError
+from celery.worker import state
+from celery.worker.request import Request
+
+from scheduler_app.executors.celery import TASK_NAME
+from scheduler_app.worker.execute import execute_delivery
+from scheduler_app.worker.witness import witness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from billiard.einfo import ExceptionInfo
+    from celery import Celery
+
+    from scheduler_app.worker.outcome import Outcome
+
+STRATEGY: Final = f"{__name__}:strategy"
+BIGINT_MAX: Final = 2**63 - 1
+
+logger = logging.getLogger(__name__)
+
+
+class AttemptTask(Task[Any, Any]):
+    """Acknowledged early, without result or retry; its messages are handled by ``strategy``."""
+
+    acks_late = False
+    ignore_result = True
+    max_retries = 0
+    Strategy = STRATEGY
+
+
+@shared_task(base=AttemptTask, name=TASK_NAME)
+def execute_attempt(attempt_id: str, ti_id: int, fence: int, token: int, identity: str) -> Outcome:
+    """The attempt was executed and reported, or refused. See ``execute_delivery``."""
+    return execute_delivery(attempt_id, ti_id, fence, token, identity)
+
+
+class WitnessedRequest(Request):
+    """One delivery on its way through the pool; acknowledged as soon as a child has it."""
+
+    def execute_using_pool(self, pool: Any, **_: Any) -> Any:
+        """The delivery goes to a child."""
+        result = pool.apply_async(
+            execute_delivery,
+            args=tuple(self.args),
+            accept_callback=self.accepted,
+            callback=self.returned,
+            error_callback=self.broke,
+            correlation_id=self.id,
+        )
+        self._apply_result = None if result is None else weakref.ref(result)
+        return result
+
+    def accepted(self, pid: int, time_accepted: float) -> None:
+        """A child has it."""
+        self.on_accepted(pid, time_accepted)  # type: ignore[arg-type]  # the stub says str
+        witness().accepted(pid, self.id)
+
+    def returned(self, outcome: Outcome) -> None:
+        """The child is through with it."""
+        state.task_ready(self, successful=True)
+        witness().returned(self._pid(), self.id, outcome)
+
+    def broke(self, exc_info: ExceptionInfo) -> None:
+        """The child was lost, or this product's own code failed in it: never a failure of user code."""
+        state.task_ready(self)
+        is_lost = isinstance(exc_info.exception, WorkerLostError)
+        witness().broke(
+            self._pid(),
+            self.id,
+            kind="exit_killed" if is_lost else "exit_failed",
+            error=str(exc_info),
+        )
+
+    def _pid(self) -> int | None:
+        pid: Any = self.worker_pid  # set as soon as a child has it
+        return None if pid is None else int(pid)
+
+
+def strategy(task: Task[Any, Any], app: Celery, consumer: Any, **_: Any) -> Callable[..., None]:
+    """How the consumer handles a message of the task: checks it, and hands it to the pool."""
+
+    def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **_: Any) -> None:
+        if not is_delivery(message):
+            # It would only come again.
+            logger.error("a message is not a delivery", extra={"body": repr(message.body)[:200]})
+            reject(logger, consumer.connection_errors, False)
+            return
+        request = WitnessedRequest(
+            message,
+            on_ack=ack,
+            on_reject=reject,
+            app=app,
+            hostname=consumer.hostname,
+            task=task,
+            connection_errors=consumer.connection_errors,
+            body=message.body,
+            headers=message.headers,
+            decoded=False,
+        )
+        state.task_reserved(request)
+        for callback in callbacks or ():
+            callback(request)
+        consumer.on_task_request(request)
+
+    return handle
+
+
+def is_delivery(message: Any) -> bool:
+    """Whether the message carries what a delivery carries, and nothing else."""
+    try:
+        args, kwargs, _ = message.payload
+        attempt_id, ti_id, fence, token, identity = args
+        is_named = message.headers["id"] == attempt_id
+        UUID(attempt_id)
+    except Exception:  # noqa: BLE001 - whatever a stranger's message makes of this
+        return False
+    return (
+        is_named
+        and not kwargs
+        and isinstance(identity, str)
+        and all(type(n) is int and 0 <= n <= BIGINT_MAX for n in (ti_id, fence, token))
+    )

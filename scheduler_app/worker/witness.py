@@ -1,0 +1,354 @@
+"""The main process as a witness: what its children execute, how each execution ended, who died.
+
+The event loop tells of each step; a thread of its own watches the children's processes and writes
+the exit events, all of a tenth of a second in one insert.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import psycopg
+
+from scheduler_app.processes import database
+from scheduler_app.rules import reconcile
+from scheduler_app.rules.states import AttemptOutcome, AttemptState
+from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
+from scheduler_app.worker.facts import Facts, facts_of
+from scheduler_app.worker.folder import STOP
+from scheduler_app.worker.outcome import HANDED_BACK, REPORTED, Outcome
+from scheduler_app.worker.report import storable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler_app.transitions.notices import Notices
+    from scheduler_app.worker.station import Station
+
+FLUSH_INTERVAL_S: Final = 0.1
+# A child that is seen dead may have said its last word; the event loop may still have to read it.
+LAST_WORD_S: Final = 0.3
+RETRY_S: Final = 1.0
+EVENTS_MAX: Final = 1000  # in one insert
+ERROR_MAX: Final = 2000  # characters
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Execution:
+    """One delivery in the hands of a child."""
+
+    attempt_id: UUID
+    pid: int
+    since: float  # monotonic
+    kill_at: float | None = None  # monotonic; its own time limit should have ended it before
+    limit_s: float | None = None
+    stop_at: float | None = None  # monotonic; it was asked to stop, and is killed then
+    stop_why: str = ""
+
+
+@dataclass(slots=True)
+class Exit:
+    """How one execution ended, not yet written."""
+
+    attempt_id: UUID
+    pid: int
+    kind: str  # exit_success, exit_failed, exit_killed
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+class Witness:
+    """Knows which child executes which attempt; writes one exit event per execution."""
+
+    def __init__(self, at: Station, *, notices: Notices) -> None:
+        self._at = at
+        self._notices = notices
+        self._executions: dict[int, Execution] = {}  # by pid
+        self._exits: list[Exit] = []
+        self._dead: list[tuple[float, int, dict[str, Any]]] = []  # when seen, pid, how
+        self._lock = threading.Lock()
+        self._watch = ChildWatch()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work_forever, name="witness", daemon=True)
+        self.on_printed: Callable[[UUID], None] = lambda attempt_id: None
+        self.on_handed_back: Callable[[UUID], None] = lambda attempt_id: None
+        self.is_database_away = False
+
+    def start(self) -> None:
+        """The thread runs."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Everything seen so far is written, as far as the database lets it in this time."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+
+    # -- told by the event loop ---------------------------------------------------------------
+
+    def accepted(self, pid: int, attempt_id: str) -> None:
+        """The child has the delivery."""
+        self._watch.add(pid)
+        self._executions[pid] = Execution(UUID(attempt_id), pid, time.monotonic())
+
+    def returned(self, pid: int | None, attempt_id: str, outcome: Outcome) -> None:
+        """The child is through with the delivery."""
+        execution = self._forget(pid, attempt_id)
+        if execution is None:
+            return
+        if outcome.printed:
+            self.on_printed(execution.attempt_id)
+        if outcome.what == HANDED_BACK:
+            self.on_handed_back(execution.attempt_id)
+        elif outcome.what == REPORTED:
+            is_success = outcome.outcome in _GOOD
+            self._add(
+                Exit(
+                    execution.attempt_id,
+                    execution.pid,
+                    "exit_success" if is_success else "exit_failed",
+                    {"outcome": outcome.outcome},
+                )
+            )
+
+    def broke(self, pid: int | None, attempt_id: str, *, kind: str, error: str) -> None:
+        """The delivery ended in an error of this product, or the pool lost its child."""
+        error = storable(error, ERROR_MAX)
+        logger.error("a delivery broke", extra={"attempt_id": attempt_id, "error": error})
+        execution = self._forget(pid, attempt_id)
+        if execution is not None:
+            self.on_printed(execution.attempt_id)
+            self._add(Exit(execution.attempt_id, execution.pid, kind, {"error": error}))
+
+    # -- asked by the other threads of the main process ---------------------------------------
+
+    def executions(self) -> list[Execution]:
+        """What the children execute now."""
+        return list(self._executions.values())
+
+    def still_executes(self, execution: Execution) -> bool:
+        """Whether that child is still at that delivery, as far as the event loop knows."""
+        return self._executions.get(execution.pid) is execution
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _work_forever(self) -> None:
+        while not self._stopping.is_set():
+            self._turn(FLUSH_INTERVAL_S)
+        deadline = time.monotonic() + LAST_WORD_S + FLUSH_INTERVAL_S
+        while time.monotonic() < deadline or self._dead:
+            self._turn(FLUSH_INTERVAL_S)
+
+    def _turn(self, wait_s: float) -> None:
+        try:
+            now = time.monotonic()
+            for pid, how in self._watch.wait(wait_s):
+                self._dead.append((now, pid, how))
+            self._read_notes()
+            self._bury(time.monotonic())
+            self._write()
+        except psycopg.Error as error:
+            self.is_database_away = True
+            logger.warning("exit events wait for the database", extra={"error": str(error).strip()})
+            self._connection = None
+            time.sleep(RETRY_S)
+        except Exception:  # the witness must outlive any single fault
+            logger.exception("a turn of the witness failed")
+            time.sleep(RETRY_S)
+
+    def _read_notes(self) -> None:
+        for note in self._at.notes.read():
+            for execution in self.executions():
+                if str(execution.attempt_id) == note.get("attempt"):
+                    execution.limit_s = note["limit_s"]
+                    execution.kill_at = time.monotonic() + note["limit_s"]
+
+    def _bury(self, now: float) -> None:
+        """Executions of children that died and had time for their last word ended with them."""
+        waiting = []
+        for seen_at, pid, how in self._dead:
+            if now - seen_at < LAST_WORD_S:
+                waiting.append((seen_at, pid, how))
+                continue
+            execution = self._executions.pop(pid, None)
+            if execution is None:
+                continue
+            # What it started must not go on unseen.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            payload = {**how, "stop_why": execution.stop_why} if execution.stop_why else how
+            self._add(Exit(execution.attempt_id, pid, "exit_killed", payload))
+            self.on_printed(execution.attempt_id)
+        self._dead = waiting
+
+    def _write(self) -> None:
+        with self._lock:
+            exits, rest = self._exits[:EVENTS_MAX], self._exits[EVENTS_MAX:]
+            self._exits = rest
+        if not exits:
+            return
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = database.connect("worker", name="witness")
+            events = [self._event(exit_, facts) for exit_, facts in self._with_facts(exits)]
+            with self._connection.transaction():
+                record_events(self._connection, events=events)
+            self.is_database_away = False
+        except BaseException:
+            with self._lock:
+                self._exits[:0] = exits
+            raise
+        if any(event.judgement is None for event in events):
+            self._notices.wake(events=1)
+
+    def _with_facts(self, exits: list[Exit]) -> list[tuple[Exit, Facts | None]]:
+        assert self._connection is not None
+        found = facts_of(self._connection, [exit_.attempt_id for exit_ in exits])
+        return [(exit_, found.get(exit_.attempt_id)) for exit_ in exits]
+
+    def _event(self, exit_: Exit, facts: Facts | None) -> NewEvent:
+        payload = {
+            **exit_.payload,
+            "hostname": self._at.hostname,
+            "pid": exit_.pid,
+        }
+        return NewEvent(
+            attempt_id=exit_.attempt_id,
+            kind=exit_.kind,
+            source=f"worker: {self._at.hostname}",
+            source_job_id=self._at.job_id,
+            payload=payload,
+            dedupe_key=f"exit:{exit_.attempt_id}:{self._at.job_id}:{exit_.pid}",
+            judgement=self._judge(exit_, payload, facts),
+        )
+
+    def _judge(self, exit_: Exit, payload: dict[str, Any], facts: Facts | None) -> Judgement | None:
+        """The verdict where it is plain; ``None`` leaves it to the scheduler."""
+        if facts is not None and self._is_anothers(exit_, facts):
+            return Judgement(
+                verdict="refused",
+                code="duplicate_delivery",
+                reason=(
+                    f"Process {exit_.pid} on {self._at.hostname} ended before its delivery was "
+                    f"refused; the attempt is executed by process {facts.pid} on {facts.hostname}."
+                ),
+                detail={**payload, "claimed_by": f"{facts.hostname}:{facts.pid}"},
+            )
+        verdict = reconcile.reconcile(
+            reconcile.Event(kind=exit_.kind, attempt_id=str(exit_.attempt_id), claimed=payload),
+            facts.of_attempt() if facts else None,
+            facts.of_task() if facts else None,
+            reconcile.Facts(grace_over=False, worker_alive=True),
+        )
+        if verdict.verdict not in ("confirmed", "ignored") or (
+            verdict.action is not reconcile.Action.NONE
+        ):
+            return None
+        return Judgement(
+            verdict=verdict.verdict,
+            code=verdict.code,
+            reason=verdict.reason,
+            detail={**verdict.detail, **payload},
+        )
+
+    def _is_anothers(self, exit_: Exit, facts: Facts) -> bool:
+        """Whether some other process claimed the attempt: this one only had a second delivery."""
+        return facts.state == AttemptState.RUNNING and (facts.worker_job_id, facts.pid) != (
+            self._at.job_id,
+            exit_.pid,
+        )
+
+    def _add(self, exit_: Exit) -> None:
+        with self._lock:
+            self._exits.append(exit_)
+
+    def _forget(self, pid: int | None, attempt_id: str) -> Execution | None:
+        if pid is None:
+            return None
+        execution = self._executions.get(pid)
+        if execution is None or str(execution.attempt_id) != attempt_id:
+            return None
+        del self._executions[pid]
+        if execution.stop_why:
+            self._at.folder.drop(execution.attempt_id, STOP)
+        return execution
+
+
+_GOOD: Final = frozenset(
+    {AttemptOutcome.SUCCESS, AttemptOutcome.DEFERRED, AttemptOutcome.RESCHEDULED}
+)
+
+
+class ChildWatch:
+    """Tells which processes have ended, at once and without reaping them.
+
+    Where the system has no process descriptors nothing is told: the pool notices by itself, later.
+    """
+
+    def __init__(self) -> None:
+        self._fds: dict[int, int] = {}  # pid -> descriptor
+        self._pids: dict[int, int] = {}
+        self._poll = select.epoll() if hasattr(os, "pidfd_open") else None
+
+    def add(self, pid: int) -> None:
+        """The process is watched. Called for every delivery, so cheap for a known one."""
+        if pid in self._fds or self._poll is None:
+            return
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return  # gone and reaped: the pool has noticed already
+        self._fds[pid] = fd
+        self._pids[fd] = pid
+        self._poll.register(fd, select.EPOLLIN)
+
+    def wait(self, timeout_s: float) -> list[tuple[int, dict[str, Any]]]:
+        """The pids that have ended since, each with how it ended."""
+        if self._poll is None:
+            time.sleep(timeout_s)
+            return []
+        ended = []
+        for fd, _ in self._poll.poll(timeout_s):
+            pid = self._pids.pop(fd)
+            ended.append((pid, _how(fd)))
+            self._poll.unregister(fd)
+            self._fds.pop(pid)
+            os.close(fd)
+        return ended
+
+
+def _how(fd: int) -> dict[str, Any]:
+    try:
+        status = os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return {"how": "ended; its status was taken by another reader"}
+    if status is None:
+        return {}
+    if status.si_code == os.CLD_EXITED:
+        return {"exit_code": status.si_status}
+    return {"signal": status.si_status, "signal_name": signal.Signals(status.si_status).name}
+
+
+_witness: Witness | None = None
+
+
+def set_witness(one: Witness) -> None:
+    """The event loop of this process tells this witness."""
+    global _witness  # noqa: PLW0603 - one a process
+    _witness = one
+
+
+def witness() -> Witness:
+    """This process's witness."""
+    assert _witness is not None, "the worker's main process sets it before it consumes"
+    return _witness
