@@ -18,7 +18,7 @@ SOCKET_TIMEOUT_S: Final = 10
 DEFAULT_QUEUE: Final = "daylight.default"
 
 # Without Django's fixup: it would close the database connection around every task.
-app = Celery("daylight", fixups=(), set_as_current=True)
+app = Celery("daylight", fixups=[], set_as_current=True)
 app.conf.update(
     broker_url=settings.BROKER_URL or "memory://",
     broker_connection_retry_on_startup=True,

@@ -22,9 +22,9 @@ BASE_DIR: Final = Path(__file__).resolve().parents[2]
 
 # -- Where things are -------------------------------------------------------------------------
 
-DATA_DIR: Final = Path(
-    readers.text("DAYLIGHT_DATA_DIR", str(BASE_DIR / ".daylight"))
-).expanduser().absolute()
+DATA_DIR: Final = (
+    Path(readers.text("DAYLIGHT_DATA_DIR", str(BASE_DIR / ".daylight"))).expanduser().absolute()
+)
 EXAMPLES: Final = readers.flag("DAYLIGHT_EXAMPLES", True)
 EXAMPLES_FOLDER: Final = BASE_DIR / "scheduler_app" / "examples"
 FLOW_FOLDERS: Final = [
@@ -44,7 +44,9 @@ LEASE_RENEW_INTERVAL_S: Final = readers.number(
     "DAYLIGHT_LEASE_RENEW_INTERVAL_S", LEASE_TTL_S / 5, least=0.05
 )
 # A holder stops relying on its lease this long after the start of its last renewal.
-LEASE_DEADLINE_S: Final = readers.number("DAYLIGHT_LEASE_DEADLINE_S", LEASE_TTL_S * 2 / 3, least=0.1)
+LEASE_DEADLINE_S: Final = readers.number(
+    "DAYLIGHT_LEASE_DEADLINE_S", LEASE_TTL_S * 2 / 3, least=0.1
+)
 SHARD_COUNT: Final = readers.integer("DAYLIGHT_SHARD_COUNT", 16, least=1, greatest=1024)
 HEARTBEAT_INTERVAL_S: Final = readers.number(
     "DAYLIGHT_HEARTBEAT_INTERVAL_S", LEASE_TTL_S / 3, least=0.1
@@ -167,7 +169,11 @@ def _database() -> dict[str, Any]:
         raise ImproperlyConfigured(f"DATABASE_URL: {error}") from None
     if IS_WEB:
         # Under ASGI each request would open a connection of its own without a pool.
-        database["OPTIONS"]["pool"] = {"min_size": 1, "max_size": WEB_CONNECTIONS_MAX, "timeout": 10}
+        database["OPTIONS"]["pool"] = {
+            "min_size": 1,
+            "max_size": WEB_CONNECTIONS_MAX,
+            "timeout": 10,
+        }
     return database
 
 

@@ -76,7 +76,9 @@ def ensure(kind: str, root: Path = ROOT) -> str:
                 if not (is_stamped(root, kind) and python.exists()):
                     _make(kind, root, python)
         except OSError as error:
-            raise SetupFailed(f"The environment in {root / '.venv'} cannot be made: {error}") from error
+            raise SetupFailed(
+                f"The environment in {root / '.venv'} cannot be made: {error}"
+            ) from error
     return str(python)
 
 
@@ -171,7 +173,7 @@ def _make(kind: str, root: Path, python: Path) -> None:
 
 def _create(venv: Path) -> None:
     import importlib.util  # noqa: PLC0415 - not needed by the quick way
-    import subprocess  # noqa: PLC0415, S404 - likewise
+    import subprocess  # noqa: PLC0415 - likewise
 
     if not all(importlib.util.find_spec(module) for module in ("venv", "ensurepip")):
         version = _python_version()
@@ -180,7 +182,7 @@ def _create(venv: Path) -> None:
             f" (Debian, Ubuntu: apt-get install python{version}-venv), then run this again."
         )
     base = getattr(sys, "_base_executable", None) or sys.executable
-    made = subprocess.run(  # noqa: S603 - our own Python
+    made = subprocess.run(
         [base, "-m", "venv", "--clear", str(venv)], capture_output=True, text=True, check=False
     )
     if made.returncode:
@@ -189,14 +191,14 @@ def _create(venv: Path) -> None:
 
 
 def _install(python: Path, lock: Path, log: Path) -> None:
-    import subprocess  # noqa: PLC0415, S404 - not needed by the quick way
+    import subprocess  # noqa: PLC0415 - not needed by the quick way
 
     command = [
         *(str(python), "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:"),
         *("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--retries", "3"),
         *("-r", str(lock)),
     ]
-    done = subprocess.run(  # noqa: S603 - our own Python
+    done = subprocess.run(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -232,10 +234,10 @@ def _runs(python: Path) -> bool:
 
 
 def _output(command: list[str]) -> str:
-    import subprocess  # noqa: PLC0415, S404 - not needed by the quick way
+    import subprocess  # noqa: PLC0415 - not needed by the quick way
 
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,85 @@
+"""Child processes that end with their parent, whatever it dies of."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from typing import IO, TYPE_CHECKING, Final
+
+from scheduler_app.launch.accounts import credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from scheduler_app.launch.accounts import Account
+
+_PR_SET_PDEATHSIG: Final = 1
+# Loaded before any fork: between fork and exec nothing may be imported.
+_prctl: Final = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    log: IO[bytes],
+    environ: Mapping[str, str],
+    cwd: Path,
+    account: Account | None = None,
+    on_parent_death: signal.Signals = signal.SIGKILL,
+    stdin: bytes | None = None,
+) -> subprocess.Popen[bytes]:
+    """A running child whose output goes to ``log``, in a process group of its own.
+
+    A terminal's Ctrl-C reaches its parent only. On Linux the kernel sends it ``on_parent_death``
+    when the *thread* that called this ends, so call it from the main thread.
+    """
+    child = subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=dict(environ),
+        cwd=cwd,
+        process_group=0,
+        preexec_fn=_die_with(os.getpid(), on_parent_death),  # noqa: PLW1509 - calls prctl only
+        **credentials(account),
+    )
+    if stdin is not None:
+        assert child.stdin is not None, "a pipe was asked for"
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(stdin)
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+    return child
+
+
+def stop(child: subprocess.Popen[bytes], how: signal.Signals, *, grace_s: float) -> bool:
+    """The child has ended. Whether it did so by itself within ``grace_s``; else it was killed."""
+    if child.poll() is not None:
+        return True
+    child.send_signal(how)
+    try:
+        child.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+        return False
+    return True
+
+
+def _die_with(parent: int, how: signal.Signals) -> Callable[[], None] | None:
+    """Runs in the child before exec, after it changed its user (which would undo the wish)."""
+    if sys.platform != "linux" or _prctl is None:
+        return None
+
+    def ask_kernel() -> None:
+        _prctl(_PR_SET_PDEATHSIG, int(how), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # the parent died before the wish was known
+
+    return ask_kernel
