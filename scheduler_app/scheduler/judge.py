@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 from scheduler_app.rules import reconcile, retry
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
-from scheduler_app.transitions.attempt import fail_killed, lose
+from scheduler_app.transitions.attempt import ask_for_publication, fail_killed, lose
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.executor_event import (
     Judgement,
@@ -157,11 +157,7 @@ def _act(
             )
         return None
     if action is reconcile.Action.PUBLISH_AGAIN:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE attempt SET published_at = NULL WHERE id = %s AND state = 'issued'",
-                [row["attempt_id"]],
-            )
+        ask_for_publication(connection, attempt_id=row["attempt_id"])
         return None
     if action is reconcile.Action.FAIL_KILLED:
         return _fail_killed(connection, row, verdict)

@@ -139,6 +139,14 @@ def note_republished(connection: psycopg.Connection[Any], *, attempt_ids: Sequen
         )
 
 
+def ask_for_publication(connection: psycopg.Connection[Any], *, attempt_id: UUID) -> None:
+    """The next sweep publishes the attempt again, if it is still issued."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE attempt SET published_at = NULL WHERE id = %s AND state = 'issued'", [attempt_id]
+        )
+
+
 def claim(
     connection: psycopg.Connection[Any],
     *,

@@ -1,0 +1,54 @@
+"""What the documents say is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scheduler_app.rules.states import ATTEMPT_MOVES, RUN_MOVES, TASK_MOVES
+
+CHECKOUT = Path(__file__).parents[2]
+STATE_MACHINE = (CHECKOUT / "docs" / "state_machine.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\[[^\]]+\]\((?!https?://|#)([^)#\s]+)")
+
+
+def _table(heading: str) -> dict[str, set[str]]:
+    section = STATE_MACHINE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ([a-z_]+) \|([a-z_, ]*)\|$", section, re.MULTILINE)
+    return {
+        source: {target.strip() for target in targets.split(",") if target.strip()}
+        for source, targets in rows
+        if source != "from"
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "moves"),
+    [("Task instance", TASK_MOVES), ("Run", RUN_MOVES), ("Attempt", ATTEMPT_MOVES)],
+)
+def test_the_state_chart_is_the_table_of_moves(heading: str, moves: dict[str, set[str]]) -> None:
+    assert _table(heading) == {str(s): {str(t) for t in targets} for s, targets in moves.items()}
+
+
+def test_arrows_of_the_chart_are_allowed_moves() -> None:
+    arrows = re.findall(r"^  (\w+) --> (\w+):", STATE_MACHINE, re.MULTILINE)
+    assert arrows
+    allowed = {(str(s), str(t)) for s, targets in TASK_MOVES.items() for t in targets}
+    assert set(arrows) <= allowed
+
+
+@pytest.mark.parametrize(
+    "page", [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))], ids=lambda p: p.name
+)
+def test_links_between_documents_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_decision_says_context_choice_rejected_and_price() -> None:
+    for page in sorted((CHECKOUT / "docs" / "decisions").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        for part in ("Date: ", "**Context.**", "**Choice.**", "**Rejected.**", "**Price.**"):
+            assert part in text or page.name == "0005-dependencies.md", f"{page.name}: {part}"
