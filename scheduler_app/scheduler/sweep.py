@@ -198,11 +198,10 @@ def lose_silent(
 def _unclaimed(connection: psycopg.Connection[Any], terms: dict[int, int]) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "WITH live AS MATERIALIZED (SELECT id, queue, state, published_at, started_at FROM attempt"
-            "   WHERE is_live)"
-            " SELECT p.id AS attempt_id, p.ti_id, p.run_id, p.fence, p.lease_token, p.queue,"
+            # Ids grow with the time of issue: what was issued later lies behind in the primary key.
+            "SELECT p.id AS attempt_id, p.ti_id, p.run_id, p.fence, p.lease_token, p.queue,"
             "  p.publish_count,"
-            "  EXISTS (SELECT 1 FROM live q WHERE q.queue = p.queue AND q.state = 'running'"
+            "  EXISTS (SELECT 1 FROM attempt q WHERE q.id > p.id AND q.queue = p.queue"
             "   AND q.published_at > p.published_at"
             "   AND q.started_at < clock_timestamp() - make_interval(secs => %(served_s)s::float8))"
             "   AS overtaken,"

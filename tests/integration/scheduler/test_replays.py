@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from scheduler_app.models import Attempt, Flow, FlowVersion, Run
+from scheduler_app.models import Attempt, Flow, FlowVersion, Incident, Run
 from scheduler_app.scheduler import sweep
 from scheduler_app.scheduler.create_runs import create_due_runs
 from scheduler_app.transitions.attempt import note_published
@@ -15,6 +15,28 @@ from tests.world import World, chain
 
 if TYPE_CHECKING:
     import psycopg
+
+
+class Carrier:
+    """A broker, which stands at the process's edge; by default one that forgot everything."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
+        self.published: list[Any] = []
+
+    def publish(self, messages: Any, *, identity: str) -> frozenset[Any]:
+        """Takes everything."""
+        del identity
+        self.published += messages
+        return frozenset(m.attempt_id for m in messages)
+
+    def queue_depth(self, queue: str) -> int:
+        """As many deliveries wait in every queue."""
+        del queue
+        return self.depth
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def test_b035_a_flow_that_vanished_takes_no_room_from_others_and_its_runs_go_on(
@@ -106,22 +128,56 @@ def test_b031_a_message_that_the_broker_lost_is_sent_again_for_the_same_attempt(
     assert (attempt.publish_count, attempt.dispatch_no) == (2, 1)
 
 
-class Carrier:
-    """A broker that forgot everything: its queues are empty. It stands at the process's edge."""
+def test_b031_a_message_that_was_overtaken_in_a_busy_queue_is_sent_again(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    """The queue is never empty, but one published later was claimed long ago: ours is lost."""
+    first = world.run(world.flow("f", chain("a")))
+    world.tick(first)
+    second = world.run(world.flow("g", chain("b")), "r2")
+    world.tick(second)
+    lost, later = world.messages
+    note_published(raw, attempt_ids=[lost.attempt_id])
+    raw.execute("UPDATE attempt SET published_at = clock_timestamp() - interval '1 hour'")
+    carrier = Carrier(depth=5)
+    arguments: dict[str, Any] = {
+        "executor": carrier,
+        "identity": "here",
+        "leases": world.leases,
+        "terms": world.leases.terms(),
+    }
+    assert sweep.republish_unclaimed(raw, **arguments) == 0, "it may still be in the queue"
+    raw.execute(
+        "UPDATE attempt SET published_at = published_at + interval '1 second' WHERE id = %s",
+        [later.attempt_id],
+    )
+    assert world.claim(later) is not None
+    world.finish(later)
+    raw.execute(
+        "UPDATE attempt SET started_at = started_at - interval '1 minute' WHERE id = %s",
+        [later.attempt_id],
+    )
+    assert sweep.republish_unclaimed(raw, **arguments) == 1
+    assert [m.attempt_id for m in carrier.published] == [lost.attempt_id]
 
-    def __init__(self) -> None:
-        self.published: list[Any] = []
 
-    def publish(self, messages: Any, *, identity: str) -> frozenset[Any]:
-        """Takes everything."""
-        del identity
-        self.published += messages
-        return frozenset(m.attempt_id for m in messages)
-
-    def queue_depth(self, queue: str) -> int:
-        """Nothing waits."""
-        del queue
-        return 0
-
-    def close(self) -> None:
-        """Nothing to close."""
+def test_b031_a_queue_without_a_worker_is_an_incident_that_names_it_and_never_a_failed_task(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    run_id = world.run(world.flow("f", chain("a", queue="gpu")))
+    world.tick(run_id)
+    raw.execute("UPDATE attempt SET published_at = clock_timestamp() - interval '1 hour'")
+    sweep.republish_unclaimed(
+        raw,
+        executor=Carrier(depth=1),
+        identity="here",
+        leases=world.leases,
+        terms=world.leases.terms(),
+    )
+    incident = Incident.objects.get(resolved_at=None)
+    assert (incident.kind, incident.subject) == ("nobody_listens", "gpu")
+    assert world.states(run_id) == {"a": "queued"}
+    assert world.claim(world.messages[0]) is not None
+    world.finish(world.messages[0])
+    sweep.resolve_queue_incidents(raw)
+    assert not Incident.objects.filter(resolved_at=None).exists()
