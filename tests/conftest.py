@@ -1,24 +1,18 @@
-"""What every test gets: a mark by its folder, and a real PostgreSQL for those that ask for one.
+"""What every test gets: a mark by its folder, and the first rows in a database that it asks for.
 
-``manage.py test`` starts the servers and names them in the environment; plain ``pytest`` starts
-throw-away ones itself, the first time that a test needs them.
+``tests.servers`` has started the servers by then, under ``manage.py test`` and plain ``pytest``
+alike.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.conf import settings
 from django.db import connection
 from django.test import TransactionTestCase
-
-from scheduler_app.launch import embedded
-from scheduler_app.launch.addresses import database_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,43 +38,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server_folder() -> Iterator[Path]:
-    """A short folder for throw-away servers, which their unprivileged account can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="daylight-test-", dir="/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def database_url(server_folder: Path) -> Iterator[str]:
+def database_url() -> str:
     """The address of a PostgreSQL whose databases tests may make and drop."""
-    given = os.environ.get("DATABASE_URL")
-    if given:
-        yield given
-        return
-    server = embedded.start_postgres(server_folder, throw_away=True)
-    yield server.url
-    server.stop()
+    return os.environ["DATABASE_URL"]
 
 
 @pytest.fixture(scope="session")
-def broker_url(server_folder: Path) -> Iterator[str]:
+def broker_url() -> str:
     """The address of a Valkey that tests may empty."""
-    given = os.environ.get("CACHE_URL")
-    if given:
-        yield given
-        return
-    server = embedded.start_valkey(server_folder)
-    yield server.url
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def django_db_modify_db_settings(database_url: str) -> None:
-    """Django's test database is made on that PostgreSQL."""
-    # In place: Django's connection and `processes.database` share these settings.
-    settings.DATABASES["default"].update(database_settings(database_url))
+    return os.environ["BROKER_URL"]
 
 
 @pytest.fixture(autouse=True)
