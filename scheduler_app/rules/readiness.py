@@ -67,7 +67,7 @@ def decide(rule: str, counts: UpstreamCounts) -> Decision:
             return Decision.WAIT if counts.unfinished else Decision.SKIP
     known = ", ".join(sorted(KNOWN_RULES))
     raise InvalidInput(
-        f"The trigger rule {rule!r} is unknown. Write one of {known}.",
+        f"There is no trigger rule {rule!r}.",
         field="trigger_rule",
         remedy=f"Write one of {known}.",
     )
