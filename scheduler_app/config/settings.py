@@ -25,7 +25,7 @@ BASE_DIR: Final = Path(__file__).resolve().parents[2]
 DATA_DIR: Final = (
     Path(readers.text("DAYLIGHT_DATA_DIR", str(BASE_DIR / ".daylight"))).expanduser().absolute()
 )
-EXAMPLES: Final = readers.flag("DAYLIGHT_EXAMPLES", True)
+EXAMPLES: Final = not readers.flag("DAYLIGHT_NO_EXAMPLES", False)
 EXAMPLES_FOLDER: Final = BASE_DIR / "scheduler_app" / "examples"
 FLOW_FOLDERS: Final = [
     *readers.folders("DAYLIGHT_FLOWS"),
@@ -82,6 +82,9 @@ LOG_BYTES_MAX: Final = readers.integer("DAYLIGHT_LOG_BYTES_MAX", 10 * 1024 * 102
 DEFAULT_POOL_SLOTS: Final = readers.integer("DAYLIGHT_DEFAULT_POOL_SLOTS", 128)
 MAX_ACTIVE_RUNS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_RUNS", 16, least=1)
 MAX_ACTIVE_TASKS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_TASKS", 64, least=1)
+# A worker that is told to stop lets running tasks go on so long; then they are handed back. A
+# supervisor that kills after less than this and about 4 s more leaves the rest to the sweeps.
+WORKER_DRAIN_S: Final = readers.number("DAYLIGHT_WORKER_DRAIN_S", 5.0)
 WORKER_CONCURRENCY: Final = readers.integer("DAYLIGHT_CONCURRENCY", 2, least=1, greatest=512)
 
 # -- Secrets ----------------------------------------------------------------------------------

@@ -5,17 +5,37 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
-from django.core.management import execute_from_command_line
-from django.db import OperationalError
+from scheduler_app.launch import run_tests, supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+OWN_COMMANDS = """\
+Start here:
+  up     everything on this machine, servers included (manage.py up --help)
+  test   the tests, with servers of their own (arguments are pytest's)
+"""
+
 
 def run(argv: Sequence[str]) -> int:
     """The command ran. The exit code, where the command does not end the process itself."""
+    command = argv[1] if len(argv) > 1 else "help"
+    # These two bring the servers that the settings name, so they come before the settings.
+    if command == "up":
+        return supervisor.main(argv[2:])
+    if command == "test":
+        return run_tests.main(argv[2:])
+    if command in {"help", "--help", "-h"} and len(argv) <= 2:
+        print(OWN_COMMANDS)  # noqa: T201 - help for a person
+    return _run_django(argv)
+
+
+def _run_django(argv: Sequence[str]) -> int:
+    from django.conf import settings  # noqa: PLC0415 - `up` and `test` do without
+    from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415 - likewise
+    from django.core.management import execute_from_command_line  # noqa: PLC0415 - likewise
+    from django.db import OperationalError  # noqa: PLC0415 - likewise
+
     try:
         execute_from_command_line(list(argv))
     except ImproperlyConfigured as error:

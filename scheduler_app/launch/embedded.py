@@ -97,6 +97,7 @@ class Server:
     process: subprocess.Popen[bytes]
     stop_signal: signal.Signals
     stop_s: float
+    folder: Path | None = None  # of its files, if it keeps any
     socket_folder: Path | None = None  # removed when it stops
 
     def stop(self) -> None:
@@ -113,6 +114,7 @@ def start_postgres(data_dir: Path, *, throw_away: bool = False) -> Server:
     Raises ``EmbeddedFailed``.
     """
     place = _place(data_dir)
+    _await_end_of_last(place.folder / "postgres")
     password = _secret(data_dir / "postgres-password")
     bin_dir = _within_reach(_postgres_bin(place.folder / "postgres"), place)
     if not (place.folder / "postgres" / "PG_VERSION").exists():
@@ -142,6 +144,7 @@ def start_postgres(data_dir: Path, *, throw_away: bool = False) -> Server:
         process=process,
         stop_signal=signal.SIGINT,
         stop_s=POSTGRES_STOP_S,
+        folder=place.folder / "postgres",
         socket_folder=sockets if sockets.parent != place.folder else None,
     )
     try:
@@ -328,6 +331,29 @@ def _make_cluster(bin_dir: Path, place: Place, password: str, *, throw_away: boo
         raise EmbeddedFailed(f"PostgreSQL's data cannot be made in {place.folder}: {lines[-1]}")
     (made / "cluster").rename(place.folder / "postgres")
     shutil.rmtree(made)
+
+
+def _await_end_of_last(cluster: Path) -> None:
+    """No server of an earlier start runs on the cluster: one whose parent was killed takes a moment."""
+    try:
+        pid = int((cluster / "postmaster.pid").read_text(encoding="ascii").splitlines()[0])
+    except (OSError, ValueError, IndexError):
+        return
+    deadline = time.monotonic() + POSTGRES_STOP_S
+    while _is_alive(pid) and (cluster / "postmaster.pid").exists():
+        if time.monotonic() > deadline:
+            return  # another process has its number by now, or it says itself that it is in use
+        time.sleep(POLL_S)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _character_type() -> str:
