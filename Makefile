@@ -1,0 +1,32 @@
+# Daylight: the same commands for a person and for CI. `make` lists them.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup run fmt check test acceptance bench
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv with everything that developing needs
+	$(PYTHON) -m scheduler_app.launch.environment lint
+
+run: ## Start a whole stack on http://127.0.0.1:8000
+	$(PYTHON) manage.py up
+
+fmt: setup ## Format the code
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+check: setup ## Lint, types, import rules, templates, migrations, unit and integration tests
+	bash .ci/lint
+	$(PYTHON) manage.py test tests/unit tests/integration
+
+test: ## All tests (one file: python3 manage.py test tests/unit/launch)
+	$(PYTHON) manage.py test
+
+acceptance: ## The tests with real processes
+	$(PYTHON) manage.py test tests/acceptance
+
+bench: ## Measure; needs a quiet machine
+	$(PYTHON) manage.py test tests/benchmarks
