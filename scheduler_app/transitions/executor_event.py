@@ -101,11 +101,11 @@ def judge_event(
     is_filtered = judgement.verdict in ("ignored", "refused", "ghost")
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "UPDATE executor_event SET verdict = %(verdict)s, verdict_code = %(code)s,"
+            "UPDATE executor_event SET verdict = %(verdict)s, verdict_code = %(code)s::text,"
             " verdict_reason = %(reason)s, judged_at = clock_timestamp(),"
-            " filter_code = CASE WHEN %(filtered)s THEN %(code)s END,"
+            " filter_code = CASE WHEN %(filtered)s THEN %(code)s::text END,"
             " filtered_at = CASE WHEN %(filtered)s THEN clock_timestamp() END,"
-            " filter_detail = CASE WHEN %(filtered)s THEN %(detail)s END"
+            " filter_detail = CASE WHEN %(filtered)s THEN %(detail)s::jsonb END"
             " WHERE id = %(id)s AND verdict = 'pending' RETURNING id",
             {
                 "id": event_id,
