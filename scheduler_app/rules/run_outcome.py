@@ -30,6 +30,7 @@ class InstanceState:
     task_id: str
     map_index: int
     state: TaskState
+    held: bool = False  # by a freeze: nothing follows for it, or from it, before the thaw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def decide_run(
     ``upstream`` and ``trigger_rules`` are the definition's, a rule that is not named being
     ``all_success``; they are walked in their own order when that is topological, as a stored
     definition's is. Only instances in ``none`` are ever marked or ready: what was let go once, is
-    queued, runs or waits is left alone. Marks cascade: a task sees what its upstream is marked as
+    queued, runs, waits or is held is left alone. Marks cascade: a task sees what its upstream is marked as
     in the same walk. Asked again with the marks written, the same decision comes without marks.
 
     Raises ``DefinitionError`` when tasks wait for each other.
@@ -134,7 +135,7 @@ class _Board:
             if tally is None:
                 tally = self.tallies[task_id] = [0, 0, 0, 0, 0, 0]
             tally[_TOTAL] += 1
-            if state is none:
+            if state is none and not one.held:
                 if task_id in upstream:
                     self.undecided.setdefault(task_id, []).append(one.map_index)
                 else:
@@ -162,7 +163,7 @@ class _Board:
         return [(task_id, index) for task_id, found in self.undecided.items() for index in found]
 
     def is_anything_under_way(self) -> bool:
-        """Whether an instance was let go and has not ended."""
+        """Whether an instance was let go, or is held, and has not ended."""
         return self._under_way > 0
 
     def is_bad(self, task_id: str) -> bool:

@@ -12,13 +12,15 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, DecimalException
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from scheduler_app.rules.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 TAG: Final = "__daylight__"
 DEPTH_MAX: Final = 200  # of lists and dicts in each other; a value that contains itself ends here

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg.rows import tuple_row
 
 from scheduler_app.processes import failpoints
-from scheduler_app.rules import run_outcome
+from scheduler_app.rules import retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.scheduler import dispatch_attempts
@@ -187,7 +187,9 @@ def _decision(view: RunView) -> run_outcome.RunDecision:
         upstream=view.version.upstream,
         trigger_rules=view.version.trigger_rules,
         instances=[
-            run_outcome.InstanceState(task_id=i.task_id, map_index=i.map_index, state=i.state)
+            run_outcome.InstanceState(
+                task_id=i.task_id, map_index=i.map_index, state=i.state, held=i.held
+            )
             for i in view.instances.values()
         ],
     )
@@ -209,9 +211,9 @@ def _collect(
             continue
         if instance.state in (TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE):
             due = instance.next_retry_at
-            if due is None or due <= now:
+            if retry.is_due(due, now):
                 ready.append(Ready(view=view, instance=instance))
-            else:
+            elif due is not None:
                 in_s = (due - now).total_seconds()
                 outcome.retry_in_s[view.run_id] = min(
                     in_s, outcome.retry_in_s.get(view.run_id, in_s)
