@@ -12,10 +12,15 @@ LEAST_PYTHON = (3, 11)
 
 
 def obstacle(version, platform):
+    # type: (tuple[int, ...], str) -> str
     """One line on why Daylight cannot run here; empty when it can."""
-    if tuple(version[:2]) < LEAST_PYTHON:
+    if version[:2] < LEAST_PYTHON:
         return "Daylight needs Python %d.%d or newer; this is Python %d.%d (%s)." % (
-            LEAST_PYTHON + tuple(version[:2]) + (sys.executable,)
+            LEAST_PYTHON[0],
+            LEAST_PYTHON[1],
+            version[0],
+            version[1],
+            sys.executable,
         )
     if platform != "posix":
         return "Daylight runs on Linux and macOS; on Windows use WSL."
@@ -23,8 +28,9 @@ def obstacle(version, platform):
 
 
 def main():
+    # type: () -> int
     """The command ran; the process ends with its exit code."""
-    line = obstacle(sys.version_info, os.name)
+    line = obstacle(tuple(sys.version_info[:3]), os.name)
     if line:
         sys.stderr.write(line + "\n")
         return 1
@@ -35,6 +41,9 @@ def main():
     except environment.SetupFailed as error:
         sys.stderr.write("%s\n" % error)
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted; the next command makes the environment anew.\n")
+        return 130
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "scheduler_app.config.settings")
     from scheduler_app.launch import command_line
 
