@@ -6,6 +6,7 @@ What never happens here: decisions, saves that move state, signals.
 
 from __future__ import annotations
 
+from scheduler_app.models.api_token import ApiToken
 from scheduler_app.models.attempt import Attempt, AttemptLogChunk
 from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation, Review
 from scheduler_app.models.executor_event import ExecutorEvent
@@ -19,6 +20,7 @@ from scheduler_app.models.task_instance import TaskInstance
 from scheduler_app.models.trigger import Trigger
 
 __all__ = [
+    "ApiToken",
     "Attempt",
     "AttemptLogChunk",
     "Audit",

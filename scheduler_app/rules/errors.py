@@ -58,3 +58,9 @@ class NotAllowed(SchedulerError):
     """The state of the record does not allow this."""
 
     code = "not_allowed"
+
+
+class NotAuthenticated(SchedulerError):
+    """The name or the password is wrong, or the account is closed."""
+
+    code = "not_authenticated"

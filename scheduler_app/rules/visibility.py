@@ -22,6 +22,8 @@ RUN_ATTEMPT: Final = "run_attempt"
 TASK_INSTANCE: Final = "task_instance"
 ATTEMPT: Final = "attempt"
 EXECUTOR_EVENT: Final = "executor_event"
+FLOW: Final = "flow"  # flows and jobs carry no stored standing: their lists derive it from a time
+JOB: Final = "job"
 
 _RUN_AND_BELOW: Final = frozenset({RUN, RUN_ATTEMPT, TASK_INSTANCE, ATTEMPT})
 _OF_ATTEMPT: Final = frozenset({ATTEMPT})
@@ -33,7 +35,7 @@ class Reason:
     """One code: what it may stand on, how it is shown, and who writes it."""
 
     code: str
-    nouns: frozenset[str]  # run, run_attempt, task_instance, attempt, executor_event
+    nouns: frozenset[str]  # run, run_attempt, task_instance, attempt, executor_event, flow, job
     chip: str  # the word that pages show beside the row
     template: str  # a sentence; its {names} are keys of the stored filter_detail
     set_by: str  # the module that writes it
@@ -195,6 +197,27 @@ _ALL: Final = (
         template="The delivery of attempt {attempt_id} comes from database {identity_presented};"
         " this is {identity_here}.",
         set_by="transitions.executor_event",
+    ),
+    Reason(
+        code="flow_removed",
+        nouns=frozenset({FLOW}),
+        chip="ORPHAN",
+        template="No file has defined it since {at}; the last one was {path} in {folder}.",
+        set_by="queries.flows",
+    ),
+    Reason(
+        code="ended_incarnation",
+        nouns=frozenset({JOB}),
+        chip="SUPERSEDED",
+        template="Process {hostname}:{pid} ended at {at}.",
+        set_by="queries.jobs",
+    ),
+    Reason(
+        code="dead_incarnation",
+        nouns=frozenset({JOB}),
+        chip="GHOST",
+        template="Process {hostname}:{pid} was last heard at {at} and is taken for dead.",
+        set_by="queries.jobs",
     ),
 )
 

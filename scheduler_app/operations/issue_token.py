@@ -1,0 +1,58 @@
+"""Issue a token of the API to somebody who knows the password."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from django.contrib.auth import authenticate
+from django.db import connection, transaction
+
+from scheduler_app.rules.errors import NotAuthenticated
+from scheduler_app.transitions.api_token import store_token
+from scheduler_app.transitions.audit import record_audit
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+TOKEN_BYTES: Final = 32  # of chance: 256 bits
+TOKEN_LIFETIME_S: Final = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedToken:
+    """A token as its holder gets it, once."""
+
+    token: str
+    expires_at: datetime
+
+
+def issue_token(*, username: str, password: str) -> IssuedToken:
+    """A new token acts as the user until it expires; only its digest is stored.
+
+    A change of the password or the end of the account ends it at once.
+    Raises ``NotAuthenticated``.
+    """
+    user = authenticate(username=username, password=password)
+    if user is None:
+        raise NotAuthenticated
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with transaction.atomic():
+        expires_at = store_token(
+            connection.connection,
+            user_id=user.pk,
+            digest=hashlib.sha256(token.encode()).hexdigest(),
+            stamp=user.get_session_auth_hash(),
+            lifetime_s=TOKEN_LIFETIME_S,
+        )
+        record_audit(
+            connection.connection,
+            actor=user.get_username(),
+            action="token.issue",
+            object_kind="user",
+            object_id=str(user.pk),
+            after={"expires_at": expires_at.isoformat()},
+        )
+    return IssuedToken(token=token, expires_at=expires_at)
