@@ -13,18 +13,18 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from django.conf import settings
 from psycopg.rows import dict_row
 
-from scheduler_app.processes import database
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.states import AttemptState, TaskState
 from scheduler_app.transitions.attempt import Beat, beat, fail_killed
 from scheduler_app.worker.folder import STOP
 from scheduler_app.worker.guard import seize
+from scheduler_app.worker.link import KeptConnection
 from scheduler_app.worker.report import after_failure
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Beats:
         self._at = at
         self._witness = witness
         self._notices = notices
-        self._connection: psycopg.Connection[Any] | None = None
+        self._kept = KeptConnection("beats")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work_forever, name="beats", daemon=True)
         self._next_beat = 0.0
@@ -69,6 +69,7 @@ class Beats:
             return
         execution.stop_at = time.monotonic() + grace_s
         execution.stop_why = why
+        execution.is_handed_back = hand_back
         self._at.folder.write(execution.attempt_id, STOP, {"why": why, "hand_back": hand_back})
         with contextlib.suppress(ProcessLookupError):
             os.kill(execution.pid, signal.SIGTERM)
@@ -85,11 +86,12 @@ class Beats:
                 self._enforce(now)
             except psycopg.Error as error:
                 logger.warning("heartbeats failed", extra={"error": str(error).strip()})
-                self._connection = None
+                self._kept.drop()
                 pause_s = RETRY_MAX_S
             except Exception:  # the beats must outlive any single fault
                 logger.exception("a turn of the heartbeats failed")
                 pause_s = RETRY_MAX_S
+        self._kept.drop()
 
     def _beat_all(self, now: float) -> None:
         long = {
@@ -99,7 +101,7 @@ class Beats:
         }
         if not long:
             return
-        answers = beat(self._connected(), attempt_ids=list(long), worker_job_id=self._at.job_id)
+        answers = beat(self._kept.get(), attempt_ids=list(long), worker_job_id=self._at.job_id)
         for answer in answers:
             self._heed(answer, long[answer.attempt_id])
 
@@ -127,7 +129,7 @@ class Beats:
         for execution in self._witness.executions():
             if execution.stop_at is not None and now >= execution.stop_at:
                 self._kill(execution, may_retry=False)
-            elif execution.kill_at is not None and now >= execution.kill_at + STOP_GRACE_S:
+            elif execution.limit_at is not None and now >= execution.limit_at + STOP_GRACE_S:
                 execution.stop_why = (
                     f"it did not stop within {STOP_GRACE_S:g} s of its time limit of "
                     f"{execution.limit_s:g} s"
@@ -149,12 +151,12 @@ class Beats:
             },
         )
         kill_group(execution.pid)
-        execution.stop_at = execution.kill_at = None
+        execution.stop_at = execution.limit_at = None
         self._record_kill(execution, may_retry=may_retry)
 
     def _record_kill(self, execution: Execution, *, may_retry: bool) -> None:
         """The attempt is terminated if it was still the current one."""
-        connection = self._connected()
+        connection = self._kept.get()
         with connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(_KILLED, [execution.attempt_id])
             row = cursor.fetchone()
@@ -181,11 +183,6 @@ class Beats:
             self._notices.both(
                 runs=[run_id], topics=[f"run:{run_id}", f"ti:{row['ti_id']}", "runs"]
             )
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            self._connection = database.connect("worker", name="beats")
-        return self._connection
 
 
 _KILLED: Final = """

@@ -33,6 +33,8 @@ class Capture:
         self._kept = (os.dup(STDOUT), os.dup(STDERR))
         self._file = -1
         self._out, self._err = _text(STDOUT), _text(STDERR)
+        self._is_broken = False
+        self._broken: list[TextIO] = []
         self._handler = _ToStandardError()
 
     @contextmanager
@@ -43,8 +45,8 @@ class Capture:
         except OSError as error:
             logger.warning("what the attempt prints is not kept", extra={"error": str(error)})
             self._file = os.open(os.devnull, os.O_WRONLY)
-        self._reset_python()
         self._turn(self._file, self._file)
+        self._reset_python()
         try:
             yield
         finally:
@@ -67,8 +69,12 @@ class Capture:
 
     def _reset_python(self) -> None:
         # A task before this one may have put something else in these places, or closed them.
-        if self._out.closed or self._err.closed:
+        if self._is_broken or self._out.closed or self._err.closed:
+            # What they could not write must not turn up in the next attempt's file, so they are
+            # kept from being collected, which would write it out.
+            self._broken += [self._out, self._err]
             self._out, self._err = _text(STDOUT), _text(STDERR)
+            self._is_broken = False
         sys.stdout, sys.stderr = self._out, self._err
         root = logging.getLogger()
         if root.handlers != [self._handler]:
@@ -84,8 +90,7 @@ class Capture:
             if stream is not self._out and stream is not self._err:
                 _flush(stream)
         if not (_flush(self._out) and _flush(self._err)):
-            # What could not be written must not turn up in the next attempt's file.
-            self._out, self._err = _text(STDOUT), _text(STDERR)
+            self._is_broken = True
 
 
 class _ToStandardError(logging.StreamHandler[TextIO]):

@@ -36,6 +36,7 @@ class Child:
         self.notices = Notices(settings.CACHE_URL)
         self.capture = Capture()
         self.guard = Guard(at.folder)
+        self.loaded: set[str] = set()  # digests of bundles whose code has run here
         self._environment = dict(os.environ)
         self._folder = os.getcwd()
 
@@ -46,6 +47,10 @@ class Child:
             os.environ.update(self._environment)
         os.chdir(self._folder)
         self.guard.install()
+
+    def tell_limit(self, attempt_id: str, limit_s: float | None) -> None:
+        """The main process kills this child if it minds neither the limit nor the signal at its end."""
+        self.at.notes.write(pid=self.pid, attempt=attempt_id, limit_s=limit_s)
 
 
 _child: Child | None = None
@@ -64,10 +69,15 @@ def start_child() -> None:
     os.close(at.notes.read_fd)
     # A supervisor's signal to all is the main process's to answer; the guard listens later.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    for name in [name for name in os.environ if _KEPT_BACK.fullmatch(name)]:
+    for name in filter(is_kept_back, list(os.environ)):
         del os.environ[name]
     _keep_own_log()
     gc.freeze()
+
+
+def is_kept_back(name: str) -> bool:
+    """Whether user code must not see this variable: an address with a password, or a secret."""
+    return _KEPT_BACK.fullmatch(name) is not None
 
 
 def child() -> Child:

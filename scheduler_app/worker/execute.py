@@ -20,7 +20,7 @@ from scheduler_app.worker.child import Child, child
 from scheduler_app.worker.context import Services, build_context, results_of
 from scheduler_app.worker.folder import REPORT, RUNNING
 from scheduler_app.worker.guard import TaskStopped
-from scheduler_app.worker.link import ANSWERS, GaveUp
+from scheduler_app.worker.link import GaveUp
 from scheduler_app.worker.outcome import HANDED_BACK, REFUSED, REPORTED, UNCLAIMED, Outcome
 from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
 
@@ -89,7 +89,7 @@ def _claim(connection: psycopg.Connection[Any], me: Child, delivery: Delivery) -
         code=code or "refused_superseded",
         facts=facts,
         identity=here,
-        source=source(me.at.hostname),
+        source=report.signature(me.at.hostname),
         job_id=me.at.job_id,
         hostname=me.at.hostname,
         pid=me.pid,
@@ -97,11 +97,6 @@ def _claim(connection: psycopg.Connection[Any], me: Child, delivery: Delivery) -
     if facts is not None and facts.run_id is not None:
         me.notices.changed([f"run:{facts.run_id}", f"ti:{facts.ti_id}", "runs"])
     return None
-
-
-def source(hostname: str) -> str:
-    """How a worker signs its events."""
-    return f"worker: {hostname}"
 
 
 def _execute(me: Child, delivery: Delivery, claimed: Claim) -> Outcome:
@@ -122,10 +117,7 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
     ids = {"attempt_id": str(delivery.attempt_id), "nonce": str(delivery.nonce)}
     task: TaskDefinition | None = None
     try:
-        flow = me.guard.run(
-            lambda: _load(me, claimed),
-            limit_s=settings.FLOW_FILE_TIMEOUT_S * LOAD_LIMIT_FACTOR,
-        )
+        flow = _load_in_time(me, delivery, claimed)
         task, call = _task_of(flow, claimed.task_id)
         result = _call(me, delivery, claimed, flow, task, call)
         return report.success(claimed, **ids, result=result)
@@ -141,6 +133,19 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
         assert failed.error is not None
         me.capture.say(failed.error["traceback"])
         return failed
+
+
+def _load_in_time(me: Child, delivery: Delivery, claimed: Claim) -> Flow:
+    """The flow, unless its top-level code takes too long."""
+    limit_s = settings.FLOW_FILE_TIMEOUT_S * LOAD_LIMIT_FACTOR
+    is_new = claimed.bundle_digest not in me.loaded
+    if is_new:
+        me.tell_limit(str(delivery.attempt_id), limit_s)
+    flow = me.guard.run(lambda: _load(me, claimed), limit_s=limit_s)
+    if is_new:
+        me.loaded.add(claimed.bundle_digest)
+        me.tell_limit(str(delivery.attempt_id), None)
+    return flow
 
 
 def _load(me: Child, claimed: Claim) -> Flow:
@@ -198,7 +203,7 @@ def _call(
         results = {task_id: found[task_id, -1] for task_id in needed}
     if task.timeout_s is not None:
         # The main process kills what does not mind its own limit.
-        me.at.notes.write(attempt=str(delivery.attempt_id), limit_s=task.timeout_s)
+        me.tell_limit(str(delivery.attempt_id), task.timeout_s)
     return me.guard.run(
         # Encoding may meet code of the user's too.
         lambda: values.encode_result(call.execute(ctx, results), settings.RESULT_BYTES_MAX),
@@ -228,35 +233,26 @@ def _stored_task(me: Child, claimed: Claim) -> TaskDefinition | None:
 def _deliver(me: Child, claimed: Claim, done: report.Report) -> None:
     """The report is in the database. While that is away it waits on disk; user code is not run again."""
     failpoints.reach("worker.before_finish")
+
+    def send(connection: psycopg.Connection[Any]) -> int | None:
+        return report.send(
+            connection, done, source=report.signature(me.at.hostname), job_id=me.at.job_id
+        )
+
     try:
-        run_id = _try_once(me, done)
+        run_id = me.link.once(send)
     except psycopg.Error as error:
-        run_id = _insist(me, done, error)
+        logger.warning("a report waits on disk", extra={"error": str(error).strip()})
+        _spool(me, done)
+        run_id = me.link.ask(send, give_up=lambda: False)
+        me.at.folder.drop(done.attempt_id, REPORT)
     failpoints.reach("worker.after_finish")
     if run_id is not None:
         me.notices.both(runs=[run_id], topics=[f"run:{run_id}", f"ti:{claimed.ti_id}", "runs"])
 
 
-def _try_once(me: Child, done: report.Report) -> int | None:
-    return me.link.once(
-        lambda connection: report.send(
-            connection, done, source=source(me.at.hostname), job_id=me.at.job_id
-        )
-    )
-
-
-def _insist(me: Child, done: report.Report, error: psycopg.Error) -> int | None:
-    if isinstance(error, ANSWERS):
-        return _try_once(me, report.unstorable(done, error))
+def _spool(me: Child, done: report.Report) -> None:
     try:
         me.at.folder.write(done.attempt_id, REPORT, done.as_json())
-    except OSError as full:
-        logger.error("a report could not be spooled", extra={"error": str(full)})
-    run_id = me.link.ask(
-        lambda connection: report.send(
-            connection, done, source=source(me.at.hostname), job_id=me.at.job_id
-        ),
-        give_up=lambda: False,
-    )
-    me.at.folder.drop(done.attempt_id, REPORT)
-    return run_id
+    except OSError as error:  # a full disk: what this process holds in memory is all there is
+        logger.error("a report could not be spooled", extra={"error": str(error)})

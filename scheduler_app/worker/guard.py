@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, STOP
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from scheduler_app.worker.folder import WorkerFolder
 
 KILL_WAIT_S: Final = 60.0  # for the kill that the main process announced
+
+T = TypeVar("T")
 
 
 class TaskTimeout(BaseException):
@@ -56,7 +58,7 @@ class Guard:
         self.limit_s = None
         self.is_over_limit = False
 
-    def run(self, user_code: Callable[[], Any], *, limit_s: float | None) -> Any:
+    def run(self, user_code: Callable[[], T], *, limit_s: float | None) -> T:
         """What ``user_code`` returns. Raises what it raises, ``TaskTimeout`` or ``TaskStopped``."""
         self.limit_s = limit_s
         try:

@@ -53,7 +53,7 @@ def send_reports(
         run_id = report.send(
             connection,
             report.Report(**content),
-            source=f"worker: {socket.gethostname()}",
+            source=report.signature(socket.gethostname()),
             job_id=job_id,
         )
         left.drop(attempt_id, suffix)

@@ -1,4 +1,4 @@
-"""The child's connection to the database: made when needed, kept, and waited for when it is away."""
+"""Connections to the database: made when needed, kept, and waited for when it is away."""
 
 from __future__ import annotations
 
@@ -25,6 +25,26 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class KeptConnection:
+    """A connection of one thread, made when it is asked for and kept until it is dropped."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def get(self) -> psycopg.Connection[Any]:
+        """An open connection. Raises ``psycopg.OperationalError``."""
+        if self._connection is None or self._connection.closed:
+            self._connection = database.connect("worker", name=self._name)
+        return self._connection
+
+    def drop(self) -> None:
+        """The connection is closed, in whatever state it was."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
 class GaveUp(Exception):
     """The database was away until the caller no longer wanted to wait."""
 
@@ -33,7 +53,8 @@ class Link:
     """One connection, with the identity of the database behind it."""
 
     def __init__(self, *, on_wait: Callable[[bool], None]) -> None:
-        self._connection: psycopg.Connection[Any] | None = None
+        self._kept = KeptConnection("child")
+        self._known: psycopg.Connection[Any] | None = None  # whose identity was read
         self._identity = ""
         self._on_wait = on_wait  # told when waiting for the database begins and ends
 
@@ -79,13 +100,13 @@ class Link:
         return self._identity
 
     def close(self) -> None:
-        """The connection is gone; errors on the way are of no interest."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """The connection is gone; the next question makes a new one."""
+        self._known = None
+        self._kept.drop()
 
     def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            self._connection = database.connect("worker", name="child")
-            self._identity = database_identity(self._connection)
-        return self._connection
+        connection = self._kept.get()
+        if connection is not self._known:
+            self._identity = database_identity(connection)
+            self._known = connection
+        return connection

@@ -13,12 +13,12 @@ from uuid import UUID
 import psycopg
 from django.conf import settings
 
-from scheduler_app.processes import database
 from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks, log_length
 from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, WorkerFolder
+from scheduler_app.worker.link import KeptConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from scheduler_app.transitions.notices import Notices
     from scheduler_app.worker.station import Station
@@ -50,7 +50,7 @@ class Logs:
         self._at = at
         self._witness = witness
         self._notices = notices
-        self._connection: psycopg.Connection[Any] | None = None
+        self._kept = KeptConnection("logs")
         self._tails: dict[UUID, Tail] = {}
         self._ended: set[UUID] = set()
         self._woken = threading.Event()
@@ -83,7 +83,7 @@ class Logs:
                 self._ship()
             except psycopg.Error as error:
                 logger.warning("logs wait for the database", extra={"error": str(error).strip()})
-                self._connection = None
+                self._kept.drop()
                 for tail in self._tails.values():
                     tail.is_sure = False
                 self._stopping.wait(RETRY_S)
@@ -91,6 +91,7 @@ class Logs:
                 logger.exception("a turn of the log shipper failed")
                 self._stopping.wait(RETRY_S)
             if is_last:
+                self._kept.drop()
                 return
 
     def _ship(self) -> None:
@@ -121,20 +122,15 @@ class Logs:
     def _ship_file(self, attempt_id: UUID, tail: Tail, *, is_over: bool) -> bool:
         shipped = False
         if not tail.is_sure:
-            tail.offset = log_length(self._connected(), attempt_id=attempt_id)
+            tail.offset = log_length(self._kept.get(), attempt_id=attempt_id)
             tail.is_cut = tail.offset > settings.LOG_BYTES_MAX
             tail.is_sure = True
         for batch in new_chunks(self._at.folder, attempt_id, tail):
-            append_log_chunks(self._connected(), chunks=batch)
+            append_log_chunks(self._kept.get(), chunks=batch)
             shipped = True
         if tail.is_cut and not is_over:
             _shorten(self._at.folder.file(attempt_id, RUNNING))
         return shipped
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            self._connection = database.connect("worker", name="logs")
-        return self._connection
 
 
 def ship_abandoned(connection: psycopg.Connection[Any], folder: WorkerFolder) -> int:
@@ -150,7 +146,7 @@ def ship_abandoned(connection: psycopg.Connection[Any], folder: WorkerFolder) ->
     return len(left)
 
 
-def new_chunks(folder: WorkerFolder, attempt_id: UUID, tail: Tail) -> Iterator[list[LogChunk]]:
+def new_chunks(folder: WorkerFolder, attempt_id: UUID, tail: Tail) -> Generator[list[LogChunk]]:
     """What the attempt printed since, in batches; ``tail`` moves on when a batch has been taken."""
     file = _open(folder, attempt_id)
     if file is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MESSAGE_MAX: Final = 4_000  # characters
 TRACEBACK_MAX: Final = 30_000  # characters: the beginning and the end are kept
+UNSTORABLE: Final = "ReportRefused"
 FINISH_TRIES: Final = 3  # while the facts say that it should have been accepted
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,11 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """The report as it is spooled."""
         return asdict(self)
+
+
+def signature(hostname: str) -> str:
+    """How a worker signs its events."""
+    return f"worker: {hostname}"
 
 
 def success(claim: Claim, *, attempt_id: str, nonce: str, result: Any) -> Report:
@@ -103,18 +109,18 @@ def stopped(claim: Claim, *, attempt_id: str, nonce: str, why: str) -> Report:
     )
 
 
-def unstorable(report: Report, error: Exception) -> Report:
+def _unstorable(report: Report, error: Exception) -> Report:
     """The report with what the database refused to store replaced by its refusal: failed, no retry."""
-    described = describe(error)
+    message = storable(f"The database refused the report: {error}".strip(), MESSAGE_MAX)
     return replace(
         report,
         state=TaskState.FAILED,
         is_open=False,
         outcome=AttemptOutcome.FAILED,
         retry_after_s=None,
-        reason=f"The database refused the report: {described['message']}",
+        reason=message,
         result=None,
-        error={**described, "traceback": ""},
+        error={"type": UNSTORABLE, "message": message, "traceback": ""},
     )
 
 
@@ -220,6 +226,10 @@ def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
     except psycopg.errors.UniqueViolation:
         # The law behind the compare-and-set: this execution has its accepted result already.
         return None
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        if report.error is not None and report.error["type"] == UNSTORABLE:
+            raise
+        return _finish(connection, _unstorable(report, error))
 
 
 def record_late_report(

@@ -9,16 +9,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
 from celery import signals
 from celery.worker import state
 from celery.worker.worker import WorkController
 from django.conf import settings
 
 from scheduler_app.executors.celery import broker_queue
-from scheduler_app.processes import database
 from scheduler_app.processes.job import JobRow
-from scheduler_app.transitions.attempt import hand_back
 from scheduler_app.transitions.notices import Notices
 from scheduler_app.worker import folder, leftovers
 from scheduler_app.worker.beats import Beats, kill_group
@@ -32,11 +29,12 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from scheduler_app.worker.witness import Execution
 
-PROGRESS_INTERVAL_S: Final = 0.5
-DRAIN_GRACE_S: Final = 6.0  # running tasks may end by themselves
-STOP_GRACE_S: Final = 1.0  # then their user code gets an exception
+TURN_S: Final = 0.5
+POLL_S: Final = 0.05
+# After WORKER_DRAIN_S, in which running tasks may end by themselves, their user code gets an
+# exception and so long to end; then they are killed.
+STOP_GRACE_S: Final = 1.0
 FLUSH_S: Final = 1.5  # then events and logs are written
 POOL_LOST_WAIT_S: Final = 1.0  # where children cannot be watched, the pool notices after so long
 
@@ -61,6 +59,7 @@ class Worker:
         self._notices = Notices(settings.CACHE_URL)
         self._stopping = threading.Event()
         self._ended = threading.Event()
+        self._paused: Any = None  # the message consumer that was paused
 
     def stop(self, *_: object) -> None:
         """No more deliveries are taken; ends within about 10 s. Callable from anywhere."""
@@ -93,11 +92,12 @@ class Worker:
         threading.Thread(target=self._drain, name="drain", daemon=True).start()
         consumer.start()
         self._stopping.set()
-        self._ended.wait(DRAIN_GRACE_S + STOP_GRACE_S + 2 * FLUSH_S)
+        self._ended.wait(settings.WORKER_DRAIN_S + 2 * STOP_GRACE_S + 3 * FLUSH_S)
         return int(consumer.exitcode or 0)
 
     def _consumer(self) -> WorkController:
         self._app.conf.worker_lost_wait = POOL_LOST_WAIT_S
+        self._app.conf.worker_disable_prefetch = True
         self._app.conf.worker_pool_start_method = "fork"
         signals.setup_logging.connect(_keep_logging, weak=False)
         signals.worker_process_init.connect(_on_child, weak=False)
@@ -119,7 +119,23 @@ class Worker:
             "the worker takes deliveries",
             extra={"queues": self._queues, "concurrency": self._concurrency},
         )
-        consumer.hub.call_repeatedly(PROGRESS_INTERVAL_S, self._job.progressed)
+        consumer.hub.call_repeatedly(TURN_S, self._turn, consumer)
+
+    def _turn(self, consumer: Any) -> None:
+        """Part of the event loop: its progress, and no more deliveries while the database is away."""
+        self._job.progressed()
+        messages = consumer.task_consumer
+        if messages is None or self._stopping.is_set():
+            return
+        is_away = self._witness.is_database_away()
+        if is_away and self._paused is not messages:
+            logger.warning("no deliveries are taken: the database is away")
+            messages.cancel()
+            self._paused = messages
+        elif not is_away and self._paused is not None:
+            if self._paused is messages:  # else a new connection to the broker consumes already
+                messages.consume()
+            self._paused = None
 
     def _send_leftovers(self) -> None:
         leftovers.send_all(settings.DATA_DIR / "spool", job_id=self._job.id, notices=self._notices)
@@ -130,43 +146,30 @@ class Worker:
         """After a stop: running tasks end, or are ended and handed back; then the process ends."""
         self._stopping.wait()
         logger.info("the worker stops", extra={"running": len(self._witness.executions())})
-        self._wait_for_executions(DRAIN_GRACE_S)
-        left = self._witness.executions()
-        for execution in left:
+        self._wait_for_executions(settings.WORKER_DRAIN_S)
+        for execution in self._witness.executions():
             self._beats.ask_to_stop(
                 execution, why="its worker stops", grace_s=STOP_GRACE_S, hand_back=True
             )
         self._wait_for_executions(STOP_GRACE_S)
         for execution in self._witness.executions():
             kill_group(execution.pid)
-        for execution in left:
-            self._hand_back(execution)
+        self._wait_for_executions(STOP_GRACE_S)
         self._beats.stop(FLUSH_S)
         self._witness.stop(FLUSH_S)
         self._logs.stop(FLUSH_S)
         self._job.end()
         self._at.folder.remove()
         self._ended.set()
+        # The consumer should be through by now; if it is not, it never will be.
+        time.sleep(STOP_GRACE_S)
+        logger.warning("the consumer did not end by itself")
+        os._exit(0)
 
     def _wait_for_executions(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while self._witness.executions() and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-    def _hand_back(self, execution: Execution) -> None:
-        try:
-            with database.connect("worker", name="hand-back") as connection:
-                run_id = hand_back(
-                    connection,
-                    attempt_id=execution.attempt_id,
-                    worker_job_id=self._job.id,
-                    reason="its worker was stopped",
-                )
-        except psycopg.Error as error:
-            logger.warning("a task was not handed back", extra={"error": str(error).strip()})
-            return
-        if run_id is not None:
-            self._notices.both(runs=[run_id], topics=[f"run:{run_id}", "runs"])
+            time.sleep(POLL_S)
 
 
 def _keep_logging(**_: Any) -> None:

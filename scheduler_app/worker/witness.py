@@ -19,14 +19,15 @@ from uuid import UUID
 
 import psycopg
 
-from scheduler_app.processes import database
 from scheduler_app.rules import reconcile
 from scheduler_app.rules.states import AttemptOutcome, AttemptState
+from scheduler_app.transitions.attempt import hand_back
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
 from scheduler_app.worker.facts import Facts, facts_of
-from scheduler_app.worker.folder import STOP
+from scheduler_app.worker.folder import REPORT, STOP
+from scheduler_app.worker.link import KeptConnection
 from scheduler_app.worker.outcome import HANDED_BACK, REPORTED, Outcome
-from scheduler_app.worker.report import storable
+from scheduler_app.worker.report import Report, send, signature, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,24 +47,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Execution:
-    """One delivery in the hands of a child."""
+    """One delivery in the hands of a child. Moments are of the monotonic clock."""
 
     attempt_id: UUID
     pid: int
-    since: float  # monotonic
-    kill_at: float | None = None  # monotonic; its own time limit should have ended it before
-    limit_s: float | None = None
-    stop_at: float | None = None  # monotonic; it was asked to stop, and is killed then
+    since: float
+    limit_s: float | None = None  # its own time limit
+    limit_at: float | None = None  # that should have ended it by then
+    stop_at: float | None = None  # it was asked to stop, and is killed then
     stop_why: str = ""
+    is_handed_back: bool = False  # once it has ended without a report
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Exit:
     """How one execution ended, not yet written."""
 
     attempt_id: UUID
     pid: int
-    kind: str  # exit_success, exit_failed, exit_killed
+    kind: str
     payload: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,17 +75,17 @@ class Witness:
     def __init__(self, at: Station, *, notices: Notices) -> None:
         self._at = at
         self._notices = notices
+        self._source = signature(at.hostname)
         self._executions: dict[int, Execution] = {}  # by pid
         self._exits: list[Exit] = []
         self._dead: list[tuple[float, int, dict[str, Any]]] = []  # when seen, pid, how
         self._lock = threading.Lock()
         self._watch = ChildWatch()
-        self._connection: psycopg.Connection[Any] | None = None
+        self._kept = KeptConnection("witness")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work_forever, name="witness", daemon=True)
+        self._waiting: set[int] = set()  # pids of children that wait for the database
         self.on_printed: Callable[[UUID], None] = lambda attempt_id: None
-        self.on_handed_back: Callable[[UUID], None] = lambda attempt_id: None
-        self.is_database_away = False
 
     def start(self) -> None:
         """The thread runs."""
@@ -109,14 +111,14 @@ class Witness:
         if outcome.printed:
             self.on_printed(execution.attempt_id)
         if outcome.what == HANDED_BACK:
-            self.on_handed_back(execution.attempt_id)
+            self._add(Exit(execution.attempt_id, execution.pid, reconcile.HANDED_BACK))
         elif outcome.what == REPORTED:
             is_success = outcome.outcome in _GOOD
             self._add(
                 Exit(
                     execution.attempt_id,
                     execution.pid,
-                    "exit_success" if is_success else "exit_failed",
+                    reconcile.EXIT_SUCCESS if is_success else reconcile.EXIT_FAILED,
                     {"outcome": outcome.outcome},
                 )
             )
@@ -140,6 +142,10 @@ class Witness:
         """Whether that child is still at that delivery, as far as the event loop knows."""
         return self._executions.get(execution.pid) is execution
 
+    def is_database_away(self) -> bool:
+        """Whether some child waits for the database with a delivery in its hands."""
+        return bool(self._waiting)
+
     # -- the thread ---------------------------------------------------------------------------
 
     def _work_forever(self) -> None:
@@ -148,6 +154,7 @@ class Witness:
         deadline = time.monotonic() + LAST_WORD_S + FLUSH_INTERVAL_S
         while time.monotonic() < deadline or self._dead:
             self._turn(FLUSH_INTERVAL_S)
+        self._kept.drop()
 
     def _turn(self, wait_s: float) -> None:
         try:
@@ -158,20 +165,23 @@ class Witness:
             self._bury(time.monotonic())
             self._write()
         except psycopg.Error as error:
-            self.is_database_away = True
             logger.warning("exit events wait for the database", extra={"error": str(error).strip()})
-            self._connection = None
+            self._kept.drop()
             time.sleep(RETRY_S)
         except Exception:  # the witness must outlive any single fault
             logger.exception("a turn of the witness failed")
             time.sleep(RETRY_S)
 
     def _read_notes(self) -> None:
+        now = time.monotonic()
         for note in self._at.notes.read():
-            for execution in self.executions():
-                if str(execution.attempt_id) == note.get("attempt"):
-                    execution.limit_s = note["limit_s"]
-                    execution.kill_at = time.monotonic() + note["limit_s"]
+            if "waits" in note:
+                (self._waiting.add if note["waits"] else self._waiting.discard)(note["pid"])
+                continue
+            execution = self._executions.get(note["pid"])
+            if execution is not None and str(execution.attempt_id) == note["attempt"]:
+                limit_s = execution.limit_s = note["limit_s"]
+                execution.limit_at = None if limit_s is None else now + limit_s
 
     def _bury(self, now: float) -> None:
         """Executions of children that died and had time for their last word ended with them."""
@@ -180,30 +190,27 @@ class Witness:
             if now - seen_at < LAST_WORD_S:
                 waiting.append((seen_at, pid, how))
                 continue
+            self._waiting.discard(pid)
             execution = self._executions.pop(pid, None)
             if execution is None:
                 continue
             # What it started must not go on unseen.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-            payload = {**how, "stop_why": execution.stop_why} if execution.stop_why else how
-            self._add(Exit(execution.attempt_id, pid, "exit_killed", payload))
+            payload = {**how, "why": execution.stop_why} if execution.stop_why else how
+            kind = reconcile.HANDED_BACK if execution.is_handed_back else reconcile.EXIT_KILLED
+            self._add(Exit(execution.attempt_id, pid, kind, payload))
             self.on_printed(execution.attempt_id)
+            self._at.folder.drop(execution.attempt_id, STOP)
         self._dead = waiting
 
     def _write(self) -> None:
         with self._lock:
-            exits, rest = self._exits[:EVENTS_MAX], self._exits[EVENTS_MAX:]
-            self._exits = rest
+            exits, self._exits = self._exits[:EVENTS_MAX], self._exits[EVENTS_MAX:]
         if not exits:
             return
         try:
-            if self._connection is None or self._connection.closed:
-                self._connection = database.connect("worker", name="witness")
-            events = [self._event(exit_, facts) for exit_, facts in self._with_facts(exits)]
-            with self._connection.transaction():
-                record_events(self._connection, events=events)
-            self.is_database_away = False
+            events = self._record(self._kept.get(), exits)
         except BaseException:
             with self._lock:
                 self._exits[:0] = exits
@@ -211,54 +218,60 @@ class Witness:
         if any(event.judgement is None for event in events):
             self._notices.wake(events=1)
 
-    def _with_facts(self, exits: list[Exit]) -> list[tuple[Exit, Facts | None]]:
-        assert self._connection is not None
-        found = facts_of(self._connection, [exit_.attempt_id for exit_ in exits])
-        return [(exit_, found.get(exit_.attempt_id)) for exit_ in exits]
+    def _record(self, connection: psycopg.Connection[Any], exits: list[Exit]) -> list[NewEvent]:
+        for exit_ in exits:
+            if exit_.kind in (reconcile.EXIT_KILLED, reconcile.HANDED_BACK):
+                self._settle(connection, exit_)
+        found = facts_of(connection, [exit_.attempt_id for exit_ in exits])
+        events = [self._event(exit_, found.get(exit_.attempt_id)) for exit_ in exits]
+        with connection.transaction():
+            record_events(connection, events=events)
+        return events
+
+    def _settle(self, connection: psycopg.Connection[Any], exit_: Exit) -> None:
+        """A report that the child spooled before its end is sent; else what is given back is."""
+        content = self._at.folder.read(exit_.attempt_id, REPORT)
+        if content is not None:
+            run_id = send(
+                connection, Report(**content), source=self._source, job_id=self._at.job_id
+            )
+            self._at.folder.drop(exit_.attempt_id, REPORT)
+        elif exit_.kind == reconcile.HANDED_BACK:
+            run_id = hand_back(
+                connection,
+                attempt_id=exit_.attempt_id,
+                worker_job_id=self._at.job_id,
+                reason="Its worker was stopped and gave it back.",
+            )
+        else:
+            return
+        if run_id is not None:
+            self._notices.both(runs=[run_id], topics=[f"run:{run_id}", "runs"])
 
     def _event(self, exit_: Exit, facts: Facts | None) -> NewEvent:
-        payload = {
-            **exit_.payload,
-            "hostname": self._at.hostname,
-            "pid": exit_.pid,
-        }
+        payload = {**exit_.payload, "hostname": self._at.hostname, "pid": exit_.pid}
+        kind, refusal = exit_.kind, None
+        if facts is not None and self._is_anothers(exit_, facts):
+            # It died with a second delivery in its hands, which it would have refused.
+            kind, refusal = reconcile.DELIVERY_REFUSED, "duplicate_delivery"
+            payload |= {
+                "claimed_nonce": str(facts.nonce),
+                "claimed_by": f"{facts.hostname}:{facts.pid}",
+            }
+        verdict = reconcile.reconcile(
+            reconcile.Event(kind=kind, attempt_id=str(exit_.attempt_id), claimed=payload),
+            facts.of_attempt() if facts else None,
+            facts.of_task() if facts else None,
+            reconcile.Facts(grace_over=False, worker_alive=True, refusal=refusal),
+        )
         return NewEvent(
             attempt_id=exit_.attempt_id,
-            kind=exit_.kind,
-            source=f"worker: {self._at.hostname}",
+            kind=kind,
+            source=self._source,
             source_job_id=self._at.job_id,
             payload=payload,
             dedupe_key=f"exit:{exit_.attempt_id}:{self._at.job_id}:{exit_.pid}",
-            judgement=self._judge(exit_, payload, facts),
-        )
-
-    def _judge(self, exit_: Exit, payload: dict[str, Any], facts: Facts | None) -> Judgement | None:
-        """The verdict where it is plain; ``None`` leaves it to the scheduler."""
-        if facts is not None and self._is_anothers(exit_, facts):
-            return Judgement(
-                verdict="refused",
-                code="duplicate_delivery",
-                reason=(
-                    f"Process {exit_.pid} on {self._at.hostname} ended before its delivery was "
-                    f"refused; the attempt is executed by process {facts.pid} on {facts.hostname}."
-                ),
-                detail={**payload, "claimed_by": f"{facts.hostname}:{facts.pid}"},
-            )
-        verdict = reconcile.reconcile(
-            reconcile.Event(kind=exit_.kind, attempt_id=str(exit_.attempt_id), claimed=payload),
-            facts.of_attempt() if facts else None,
-            facts.of_task() if facts else None,
-            reconcile.Facts(grace_over=False, worker_alive=True),
-        )
-        if verdict.verdict not in ("confirmed", "ignored") or (
-            verdict.action is not reconcile.Action.NONE
-        ):
-            return None
-        return Judgement(
-            verdict=verdict.verdict,
-            code=verdict.code,
-            reason=verdict.reason,
-            detail={**verdict.detail, **payload},
+            judgement=_plain(verdict),
         )
 
     def _is_anothers(self, exit_: Exit, facts: Facts) -> bool:
@@ -282,6 +295,17 @@ class Witness:
         if execution.stop_why:
             self._at.folder.drop(execution.attempt_id, STOP)
         return execution
+
+
+def _plain(verdict: reconcile.Verdict) -> Judgement | None:
+    """The verdict, where nothing follows from it; ``None`` leaves it to the scheduler."""
+    if verdict.verdict not in ("confirmed", "ignored", "refused"):
+        return None
+    if verdict.action is not reconcile.Action.NONE:
+        return None
+    return Judgement(
+        verdict=verdict.verdict, code=verdict.code, reason=verdict.reason, detail=verdict.detail
+    )
 
 
 _GOOD: Final = frozenset(

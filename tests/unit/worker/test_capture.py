@@ -1,0 +1,129 @@
+"""What an attempt prints is in its file, whatever it did to print it; what comes after is not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from scheduler_app.worker.capture import Capture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _in_child(body: Callable[[Capture], None]) -> None:
+    """``body`` ran in a process of its own, since it redirects the descriptors of its process."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            body(Capture())
+        except BaseException:  # noqa: BLE001 - told by the exit code
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_every_way_of_printing_is_captured(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def body(capture: Capture) -> None:
+        with capture.to(str(path)):
+            print("by print")
+            print("by print to stderr", file=sys.stderr)
+            os.write(1, b"by descriptor \xff\x00\n")
+            subprocess.run(["sh", "-c", "echo by a program; echo and its stderr >&2"], check=True)
+            logging.getLogger("daylight.task").info("by %s", "logging")
+            logging.getLogger("someone.else").warning("by a library")
+            sys.stdout.write("no newline")
+
+    _in_child(body)
+    text = path.read_bytes()
+    for part in (
+        b"by print\n",
+        b"by print to stderr\n",
+        b"by descriptor \xff\x00\n",
+        b"by a program\n",
+        b"and its stderr\n",
+        b"INFO daylight.task: by logging\n",
+        b"WARNING someone.else: by a library\n",
+    ):
+        assert part in text
+    assert text.endswith(b"no newline")
+
+
+def test_each_attempt_has_its_own_lines(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        for name in ("one", "two"):
+            with capture.to(str(tmp_path / name)):
+                sys.stdout.write(f"in {name}")
+
+    _in_child(body)
+    assert (tmp_path / "one").read_text() == "in one"
+    assert (tmp_path / "two").read_text() == "in two"
+
+
+def test_a_task_that_breaks_its_streams_does_not_break_the_next(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        with capture.to(str(tmp_path / "one")):
+            print("lost with its stream", end="")
+            sys.stdout.close()
+            sys.stderr = None
+            os.close(1)
+            logging.getLogger().handlers.clear()
+        with capture.to(str(tmp_path / "two")):
+            print("printed")
+            logging.getLogger("daylight.task").info("logged")
+
+    _in_child(body)
+    text = (tmp_path / "two").read_text()
+    assert text.startswith("printed\n")
+    assert "logged" in text
+    assert "lost" not in text
+
+
+def test_what_could_not_be_written_does_not_turn_up_in_the_next_log(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        with capture.to(str(tmp_path / "one")):
+            os.close(1)
+            sys.stdout.write("to a closed descriptor")
+        with capture.to(str(tmp_path / "two")):
+            print("printed")
+
+    _in_child(body)
+    assert (tmp_path / "two").read_text() == "printed\n"
+
+
+def test_it_says_whether_anything_was_printed(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        with capture.to(str(tmp_path / "one")):
+            assert not capture.has_printed()
+            sys.stdout.write("x")
+            assert capture.has_printed()
+        with capture.to(str(tmp_path / "two")):
+            assert not capture.has_printed()
+
+    _in_child(body)
+
+
+def test_its_own_words_reach_the_file_without_the_streams(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        with capture.to(str(tmp_path / "one")):
+            print("before")
+            sys.stdout = sys.stderr = None
+            capture.say("Traceback \udcff")
+
+    _in_child(body)
+    assert (tmp_path / "one").read_bytes() == b"before\nTraceback \\udcff\n"
+
+
+def test_a_file_that_cannot_be_made_costs_the_log_and_not_the_task(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        with capture.to(str(tmp_path / "no such folder" / "one")):
+            print("nowhere")
+            assert not capture.has_printed()
+
+    _in_child(body)

@@ -1,0 +1,140 @@
+"""From what user code came to, to the report: errors in words that can be stored, and the next state."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.states import TaskState
+from scheduler_app.transitions.attempt import Claim
+from scheduler_app.worker import report
+from scheduler_app.worker.guard import TaskTimeout
+
+IDS = {"attempt_id": str(uuid.uuid4()), "nonce": str(uuid.uuid4())}
+
+
+def _claim(**changed: Any) -> Claim:
+    values: dict[str, Any] = {
+        "ti_id": 1,
+        "run_id": 2,
+        "task_id": "t",
+        "map_index": -1,
+        "try_number": 1,
+        "max_tries": 2,
+        "budget_start": 0,
+        "resume_index": 0,
+        "next_method": None,
+        "next_kwargs": None,
+        "run_attempt": 1,
+        "dispatch_no": 1,
+        "flow_id": "f",
+        "run_key": "r",
+        "run_type": "manual",
+        "logical_date": None,
+        "data_interval_start": None,
+        "data_interval_end": None,
+        "conf": {},
+        "bundle_digest": "d",
+    }
+    return Claim(**{**values, **changed})
+
+
+TASK = TaskDefinition(task_id="t", retries=2, retry_delay_s=30.0)
+
+
+def _raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001 - any error
+        return caught
+
+
+def test_a_failure_with_budget_left_is_tried_again_after_its_delay() -> None:
+    made = report.failure(_claim(), **IDS, error=_raised(ValueError("no")), task=TASK)
+    assert (made.state, made.is_open, made.outcome) == ("up_for_retry", True, "failed")
+    assert made.retry_after_s == 30.0
+    assert made.reason == "ValueError: no"
+
+
+def test_a_failure_of_the_last_try_is_final() -> None:
+    made = report.failure(_claim(try_number=3), **IDS, error=_raised(ValueError("no")), task=TASK)
+    assert (made.state, made.is_open, made.retry_after_s) == ("failed", False, None)
+
+
+def test_the_delay_grows_with_the_position_in_the_budget_and_not_with_the_try() -> None:
+    growing = TaskDefinition(task_id="t", retries=2, retry_delay_s=10.0, backoff=3.0)
+    after = [
+        report.after_failure(
+            growing, try_number=number, max_tries=99, budget_start=start, jitter_key="k"
+        )
+        for number, start in ((1, 0), (41, 40))
+    ]
+    assert after[0] == after[1]
+
+
+def test_a_task_that_nobody_knows_any_more_is_not_tried_again() -> None:
+    assert report.after_failure(
+        None, try_number=1, max_tries=9, budget_start=0, jitter_key="k"
+    ) == (TaskState.FAILED, None)
+
+
+def test_a_task_that_was_stopped_is_not_tried_again() -> None:
+    made = report.stopped(_claim(), **IDS, why="marked failed by ada")
+    assert (made.state, made.outcome, made.reason) == (
+        "failed",
+        "terminated",
+        "marked failed by ada",
+    )
+
+
+def test_a_report_comes_back_from_json_as_it_was() -> None:
+    made = report.success(_claim(), **IDS, result={"rows": 3})
+    assert report.Report(**json.loads(json.dumps(made.as_json()))) == made
+
+
+def test_an_error_is_told_with_its_type_message_and_place() -> None:
+    described = report.describe(_raised(KeyError("page")))
+    assert described["type"] == "KeyError"
+    assert described["message"] == "'page'"
+    assert "test_report.py" in described["traceback"]
+
+
+def test_the_type_of_a_library_is_told_with_its_module() -> None:
+    assert (
+        report.describe(json.JSONDecodeError("x", "", 0))["type"] == "json.decoder.JSONDecodeError"
+    )
+    assert report.describe(TaskTimeout("over"))["type"] == "TaskTimeout"
+
+
+def test_sys_exit_is_told_in_words() -> None:
+    message = report.describe(_raised(SystemExit(3)))["message"]
+    assert message == "the task called sys.exit(3); a task ends by returning or raising"
+
+
+class _Evil(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+def test_an_error_whose_text_raises_is_still_told() -> None:
+    described = report.describe(_raised(_Evil()))
+    assert "its __str__ raised SystemExit" in described["message"]
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "lone \ud800 surrogate", "\udcff"])
+def test_text_that_a_database_refuses_is_made_storable(text: str) -> None:
+    stored = report.storable(text, 100)
+    assert "\x00" not in stored
+    stored.encode()
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
+    stored = report.storable("begin" + "x" * 1_000_000 + "end", 1000)
+    assert len(stored) < 1100
+    assert stored.startswith("begin")
+    assert stored.endswith("end")
+    assert "characters left out" in stored
