@@ -274,30 +274,37 @@ def _valkey_bin() -> Path:
 
 
 def _within_reach(bin_dir: Path, place: Place) -> Path:
-    """The folder itself, or a copy of its installation where the servers' account can run it."""
-    if place.account is None or accounts.can_reach(place.account, bin_dir):
+    """The folder itself, or a copy of its wheel where the servers' account can run it."""
+    account = place.account
+    if account is None or accounts.can_reach(account, bin_dir):
         return bin_dir
-    install = bin_dir.parent if bin_dir.name == "bin" else bin_dir
-    copy = accounts.ELSEWHERE / f"{install.parent.name}-{install.name}-{_mark(install)}"
+    packages = next((folder for folder in bin_dir.parents if folder.name == "site-packages"), None)
+    if packages is None:
+        raise EmbeddedFailed(
+            f"The account {account.name}, as which PostgreSQL runs, cannot reach {bin_dir}:"
+            " choose another DAYLIGHT_PG_BIN, or set DATABASE_URL."
+        )
+    package = packages / bin_dir.relative_to(packages).parts[0]
+    # Programs find their libraries beside the package, so that goes along.
+    parts = [package, *packages.glob(f"{package.name}.libs")]
+    copy = accounts.ELSEWHERE / f"{package.name}-{_mark(parts)}"
     if not copy.exists():
-        new = Path(tempfile.mkdtemp(dir=_shared_folder(accounts.ELSEWHERE)))
-        shutil.copytree(install, new / "it", symlinks=True)
+        accounts.ELSEWHERE.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(dir=accounts.ELSEWHERE))
+        for part in parts:
+            shutil.copytree(part, new / part.name, symlinks=True)
         new.chmod(0o755)
-        with contextlib.suppress(OSError):  # somebody else was first
-            (new / "it").rename(copy)
-        shutil.rmtree(new)
-    return copy / bin_dir.relative_to(install)
+        try:
+            new.rename(copy)
+        except OSError:  # somebody else was first
+            shutil.rmtree(new)
+    return copy / bin_dir.relative_to(packages)
 
 
-def _mark(install: Path) -> str:
+def _mark(folders: list[Path]) -> str:
     """Differs between versions of an installation."""
-    newest = max(path.stat().st_mtime_ns for path in install.rglob("*") if path.is_file())
-    return f"{newest:x}"
-
-
-def _shared_folder(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return f"{max(path.stat().st_mtime_ns for path in files):x}-{len(files)}"
 
 
 def _make_cluster(bin_dir: Path, place: Place, password: str, *, throw_away: bool) -> None:
