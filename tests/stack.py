@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -64,7 +66,9 @@ class Stack:
         self, folder: Path, *, flags: Sequence[str] = (), environment: dict[str, str] | None = None
     ) -> None:
         self.folder = folder
-        self.data_dir = folder / "data"
+        # Not in pytest's own folder: that is closed to the account that PostgreSQL runs as.
+        self.data_dir = Path(tempfile.mkdtemp(prefix="daylight-stack-", dir="/tmp"))
+        self.data_dir.chmod(0o711)
         self.flows = folder / "flows"
         self.flows.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -260,3 +264,4 @@ def running(folder: Path, **options: Any) -> Iterator[Stack]:
     finally:
         if stack.process is not None:
             stack.stop()
+        shutil.rmtree(stack.data_dir, ignore_errors=True)

@@ -44,6 +44,7 @@ class JobRow:
         self.pid = os.getpid()
         self._detail = dict(detail or {})
         self._detail_changed = False
+        self._has_progressed = False
         self._on_stop = on_stop
         self._progressed = threading.Event()
         self._ending = threading.Event()
@@ -64,8 +65,11 @@ class JobRow:
         self._thread.start()
 
     def progressed(self) -> None:
-        """The loop got on; the next beat says so."""
+        """The loop got on; the next beat says so, and the first time it goes out at once."""
         self._progressed.set()
+        if not self._has_progressed:
+            self._has_progressed = True
+            self._detail_changed = True
 
     def set_detail(self, **values: Any) -> None:
         """The next beat stores these values in the row's detail."""
