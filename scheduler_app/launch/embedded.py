@@ -287,7 +287,8 @@ def _within_reach(bin_dir: Path, place: Place) -> Path:
     package = packages / bin_dir.relative_to(packages).parts[0]
     # Programs find their libraries beside the package, so that goes along.
     parts = [package, *packages.glob(f"{package.name}.libs")]
-    copy = accounts.ELSEWHERE / f"{package.name}-{_mark(parts)}"
+    versions = [path.stem for path in packages.glob(f"{package.name}-*.dist-info")]
+    copy = accounts.ELSEWHERE / (versions[0] if versions else package.name)
     if not copy.exists():
         accounts.ELSEWHERE.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(dir=accounts.ELSEWHERE))
@@ -299,12 +300,6 @@ def _within_reach(bin_dir: Path, place: Place) -> Path:
         except OSError:  # somebody else was first
             shutil.rmtree(new)
     return copy / bin_dir.relative_to(packages)
-
-
-def _mark(folders: list[Path]) -> str:
-    """Differs between versions of an installation."""
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return f"{max(path.stat().st_mtime_ns for path in files):x}-{len(files)}"
 
 
 def _make_cluster(bin_dir: Path, place: Place, password: str, *, throw_away: bool) -> None:
