@@ -114,7 +114,7 @@ def _what_is_full(
         free = max(0, pools[one.pool])
         return Wait(
             code=POOL_FULL,
-            detail=f"It needs {_slots(one.slots)} of pool {one.pool!r}; {free} are free.",
+            detail=f"It needs {_slots(one.slots)} of pool {one.pool!r}, which has {free} free.",
         )
     if queues.get(one.queue, 0) < 1:
         return Wait(

@@ -1,0 +1,169 @@
+"""The vectors of run states, left-out and differing ones named with their reasons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheduler_app.rules import run_outcome
+from scheduler_app.rules.run_outcome import InstanceState, RunDecision
+from scheduler_app.rules.states import RunState, TaskState
+from tests.vectors.cases import case as vector
+from tests.vectors.cases import cases, parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.vectors.cases import Case
+
+_FLAG = "a teardown that fails its run and is a leaf beside the work: setup and teardown come later"
+_PAST = "tasks do not depend on earlier runs yet"
+_TIME_LIMIT = "run time limits come with the sweep that enforces them"
+_PAUSE = "pausing a flow after failed runs is a policy of a later issue"
+_BY_HAND = "marking a run by hand comes with the operations; its columns need a database"
+LEFT_OUT = {
+    "teardown-flag-work-failed-teardown-ok": _FLAG,
+    "setup-failed-pending": "a teardown's own rule: setup and teardown come later",
+    "deadlock-all_skipped-removed-upstream": "the trigger rule all_skipped comes later",
+    "no-deadlock-depends-on-past": _PAST,
+    "no-deadlock-past-unmet-alone": _PAST,
+    "timeout-not-yet": _TIME_LIMIT,
+    "timeout-not-started": _TIME_LIMIT,
+    "pause-after-failures-1": _PAUSE,
+    "pause-after-failures-2": _PAUSE,
+    "pause-after-failures-4": _PAUSE,
+    "pause-after-failures-5": _PAUSE,
+    "transition-running-failed": _BY_HAND,
+    "transition-queued-running": _BY_HAND,
+    "transition-failed-running": _BY_HAND,
+    "transition-success-failed": _BY_HAND,
+    "transition-running-running": _BY_HAND,
+    "transition-running-queued": _BY_HAND,
+}
+
+_CASCADE = (
+    "Marks cascade in one pass and the run ends with them: a run of thousands of tasks ends in the"
+    " tick that saw the failure, where one level per pass costs a tick, and a transaction, a level."
+)
+DIFFERING = {
+    "chain-long-cascade": _CASCADE,
+    "chain-skip-cascade": _CASCADE,
+    "branch-join-default-rule-skips": _CASCADE,
+    "deadlock-unknown-rule": (
+        "A run ends only when none of its task instances is unfinished, so what waits for ever is"
+        " given up in the same decision; left in none, it would look as if it could still start."
+    ),
+    "instance-without-task-failed": (
+        "A terminal state changes only by an explicit, audited act: the failure stays on record,"
+        " and is counted out because its task is not in the definition."
+    ),
+}
+
+COMPARED = [one for one in cases("run_state") if one.id not in LEFT_OUT and one.id not in DIFFERING]
+
+
+def decide(case: Case) -> RunDecision:
+    """The product's decision on the case."""
+    tasks = case.given["flow"]["tasks"]
+    return run_outcome.decide_run(
+        upstream={task["id"]: tuple(task.get("upstream", ())) for task in tasks},
+        trigger_rules={task["id"]: task.get("trigger_rule", "all_success") for task in tasks},
+        instances=[
+            InstanceState(
+                task_id=one["task"], map_index=one["map_index"], state=TaskState(one["state"])
+            )
+            for one in case.given["instances"]
+        ],
+        # One that fails its run is like any other task.
+        teardowns=[
+            task["id"]
+            for task in tasks
+            if task.get("teardown") and not task.get("teardown_fails_run")
+        ],
+    )
+
+
+def seen(case: Case, decision: RunDecision) -> dict[str, Any]:
+    """The decision in the words of the vectors."""
+    given = {(one["task"], one["map_index"]): one for one in case.given["instances"]}
+    states = {key: one["state"] for key, one in given.items()}
+    # The tick dispatches what waits for a time when that has come.
+    due = {
+        key
+        for key, one in given.items()
+        if one["state"] in {"up_for_retry", "up_for_reschedule"}
+        and not one.get("retry_wait")
+        and not one.get("reschedule_wait")
+    }
+    return {
+        "run_state": decision.state.value,
+        "reason": decision.code or None,
+        "schedulable": {*decision.ready, *due},
+        "instance_changes": {(*key, state.value) for key, state in decision.marks.items()},
+        "deciding_tasks": set(decision.deciding_tasks),
+        "settled": {
+            "run_state": decision.state.value,
+            "reason": decision.code or None,
+            "states": states | {key: state.value for key, state in decision.marks.items()},
+        },
+    }
+
+
+def wanted(raw: dict[str, Any]) -> dict[str, Any]:
+    """What a vector wants, lists of instances as sets."""
+    shapes: dict[str, Callable[[Any], Any]] = {
+        "schedulable": lambda value: {tuple(one) for one in value},
+        "instance_changes": lambda value: {
+            (one["task"], one["map_index"], one["state"]) for one in value
+        },
+        "deciding_tasks": set,
+        "states": lambda value: {(one["task"], one["map_index"]): one["state"] for one in value},
+        "settled": wanted,
+    }
+    return {key: shapes[key](value) if key in shapes else value for key, value in raw.items()}
+
+
+@parameters(COMPARED)
+def test_a_run_is_decided_as_the_vector_says(case: Case) -> None:
+    expected = wanted(case.wanted)
+    got = seen(case, decide(case))
+    assert {key: got[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "case_id", ["chain-long-cascade", "chain-skip-cascade", "branch-join-default-rule-skips"]
+)
+def test_a_cascade_settles_in_one_pass_where_the_vector_takes_one_a_level(case_id: str) -> None:
+    case = vector("run_state", case_id)
+    expected = wanted(case.expect)
+    got = seen(case, decide(case))
+    assert expected["run_state"] == "running", "the vector needs another pass"
+    assert got["settled"] == expected["settled"]
+    assert got["instance_changes"] >= expected["instance_changes"]
+
+
+def test_a_deadlocked_run_fails_and_gives_up_what_would_wait_for_ever() -> None:
+    case = vector("run_state", "deadlock-unknown-rule")
+    decision = decide(case)
+    assert (decision.state, decision.code) == (RunState.FAILED, case.expect["reason"])
+    assert decision.marks == {("b", -1): TaskState.UPSTREAM_FAILED}
+
+
+def test_a_failure_whose_task_left_the_definition_stays_on_record_and_does_not_decide() -> None:
+    decision = decide(vector("run_state", "instance-without-task-failed"))
+    assert decision.marks == {}
+    assert decision.state is RunState.SUCCESS
+
+
+def test_few_vectors_of_run_state_and_retry_delay_differ() -> None:
+    from tests.unit.rules import test_retry_vectors  # noqa: PLC0415 - its table, not its tests
+
+    compared = len(COMPARED) + len(DIFFERING) + len(test_retry_vectors.COMPARED)
+    assert len(DIFFERING) + len(test_retry_vectors.DIFFERING) <= 0.05 * compared
+
+
+def test_every_vector_that_is_named_exists() -> None:
+    known = {one.id for one in cases("run_state")}
+    assert {*LEFT_OUT, *DIFFERING} <= known
+    assert not LEFT_OUT.keys() & DIFFERING.keys()
