@@ -24,12 +24,12 @@ from scheduler_app.scheduler.take_over import take_over
 from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.incident import raise_incident
+from scheduler_app.transitions.notices import Notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scheduler_app.executors.interface import Executor
-    from scheduler_app.transitions.notices import Notices
 
 POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's interval while no hints are heard
 TICK_GAP_S: Final = 0.008  # hints that come closer than this share a tick
@@ -43,9 +43,9 @@ logger = logging.getLogger(__name__)
 class Scheduler:
     """One scheduler process. ``run`` returns after ``stop`` with all leases released."""
 
-    def __init__(self, *, executor: Executor, notices: Notices) -> None:
+    def __init__(self, *, executor: Executor) -> None:
         self._executor = executor
-        self._notices = notices
+        self._notices = Notices(settings.CACHE_URL)
         self._stopping = threading.Event()
         self._job = JobRow(kind="scheduler", on_stop=self.stop)
         self._leases = Leases(

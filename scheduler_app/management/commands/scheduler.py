@@ -5,23 +5,22 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from django.conf import settings
+from celery import current_app
 from django.core.management.base import BaseCommand
 
-from scheduler_app.config.celery import app
 from scheduler_app.executors.celery import CeleryExecutor
 from scheduler_app.scheduler.service import Scheduler
-from scheduler_app.transitions.notices import Notices
 
 
 class Command(BaseCommand):
     """Runs one scheduler until SIGTERM or SIGINT; any number may run on any host."""
 
     help = "Run a scheduler: holds leases, creates runs, dispatches tasks, judges events."
+    requires_system_checks = ("daylight",)  # not those of pages, which it never serves
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with all leases released."""
-        scheduler = Scheduler(executor=CeleryExecutor(app), notices=Notices(settings.CACHE_URL))
+        scheduler = Scheduler(executor=CeleryExecutor(current_app))
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
         scheduler.run()

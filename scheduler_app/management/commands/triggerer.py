@@ -14,6 +14,7 @@ class Command(BaseCommand):
     """Runs one triggerer until SIGTERM or SIGINT."""
 
     help = "Run a triggerer: keeps its job row; no flow can defer yet, so nothing waits."
+    requires_system_checks = ("daylight",)  # not those of pages, which it never serves
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with its job row ended."""
