@@ -170,6 +170,7 @@ def _database() -> dict[str, Any]:
         database = addresses.database_settings(DATABASE_URL)
     except addresses.BadAddress as error:
         raise ImproperlyConfigured(f"DATABASE_URL: {error}") from None
+    database["OPTIONS"].setdefault("connect_timeout", 5)
     if IS_WEB:
         # Under ASGI each request would open a connection of its own without a pool.
         database["OPTIONS"]["pool"] = {

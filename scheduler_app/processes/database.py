@@ -42,8 +42,9 @@ def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
     options = " ".join(f"-c {key}={value}" for key, value in _LIMITS_MS[role].items())
     # What the address says beyond the place, such as sslmode; the pool is Django's own option.
     extra = {k: v for k, v in database.get("OPTIONS", {}).items() if k not in ("pool", "options")}
+    defaults = {"connect_timeout": 3, "tcp_user_timeout": 8000, "keepalives_idle": 5}
     return psycopg.connect(
-        **extra,
+        **{**defaults, **extra},
         dbname=database["NAME"],
         user=database.get("USER") or None,
         password=database.get("PASSWORD") or None,
@@ -51,9 +52,6 @@ def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
         port=database.get("PORT") or None,
         autocommit=True,
         prepare_threshold=1,
-        connect_timeout=3,
-        tcp_user_timeout=8000,
-        keepalives_idle=5,
         application_name=f"daylight {role} {name}".strip(),
         options=f"{options} -c jit=off -c timezone=UTC -c client_connection_check_interval=2000",
     )
