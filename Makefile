@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup run fmt check test acceptance bench
+.PHONY: help setup run fmt check test acceptance bench lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,3 +30,11 @@ acceptance: ## The tests with real processes
 
 bench: ## Measure; needs a quiet machine
 	$(PYTHON) manage.py test tests/benchmarks
+
+COMPILE := uv pip compile pyproject.toml --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
+lock: ## Write the pins and hashes anew from pyproject.toml (needs uv)
+	$(COMPILE) -o requirements/runtime.txt
+	$(COMPILE) --group test -o requirements/test.txt
+	$(COMPILE) --group test --group lint -o requirements/lint.txt
