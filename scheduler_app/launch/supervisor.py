@@ -162,7 +162,8 @@ class Supervisor:
         from scheduler_app.launch import prepare  # noqa: PLC0415 - needs Django's applications
 
         try:
-            call_command("check", stdout=io.StringIO())  # silent unless something is wrong
+            # Ours only, and silent unless something is wrong; web checks its pages itself.
+            call_command("check", tags=["daylight"], stdout=io.StringIO())
             prepare.migrate()
             self._make_administrator()
         except SystemCheckError as error:
