@@ -416,7 +416,7 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(default='none', max_length=20)),
                 ('is_open', models.BooleanField(default=True)),
                 ('try_number', models.IntegerField(default=0)),
-                ('max_tries', models.IntegerField(default=1)),
+                ('max_tries', models.IntegerField(default=0)),
                 ('resume_index', models.IntegerField(default=0)),
                 ('dispatch_no', models.IntegerField(default=0)),
                 ('budget_start', models.IntegerField(default=0)),

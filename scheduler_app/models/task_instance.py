@@ -26,7 +26,8 @@ class TaskInstance(Standing):
     state = models.CharField(max_length=20, default="none")
     is_open = models.BooleanField(default=True)
     try_number = models.IntegerField(default=0)  # of the newest attempt; 0 = none issued yet
-    max_tries = models.IntegerField(default=1)  # the try at which a failure is final
+    # A failure of a try up to this one is followed by another try; after a clear it is higher.
+    max_tries = models.IntegerField(default=0)
     resume_index = models.IntegerField(default=0)
     dispatch_no = models.IntegerField(default=0)
     # The try at which the present budget of retries began (a clear starts a new one).

@@ -1,0 +1,120 @@
+"""The loading process: imports one flow file and says what it found, over a pipe.
+
+Run as ``python -m scheduler_app.catalog.load_file FOLDER PATH DESCRIPTOR``. Standard output and error
+belong to user code; the answer goes to the descriptor: eight bytes of length, then JSON. Standard
+input is the parent's hand: when it closes, the parent is gone and this process ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import resource
+import sys
+import threading
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from scheduler_app.authoring.faults import Fault, Place, faults_of
+from scheduler_app.processes import bundles
+from scheduler_app.rules.definition import to_dict
+from scheduler_app.rules.errors import DefinitionError, InvalidInput
+
+CPU_LIMIT_FACTOR: Final = 3  # an orphan that nobody kills ends by itself
+MESSAGE_CHARACTERS_MAX: Final = 2000
+
+
+def main(arguments: list[str]) -> None:
+    """The answer is written; the process ends at once, whatever user code left running."""
+    folder, path, descriptor, limit_s = Path(arguments[0]), arguments[1], arguments[2], arguments[3]
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    seconds = int(float(limit_s) * CPU_LIMIT_FACTOR) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    out = int(descriptor)
+    answer = json.dumps(_answer(folder, path)).encode()
+    data = len(answer).to_bytes(8, "big") + answer
+    while data:
+        data = data[os.write(out, data) :]
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(0)
+
+
+def _answer(folder: Path, path: str) -> dict[str, Any]:
+    try:
+        loaded = bundles.load_file(folder, path)
+        imports = bundles.imports_of(folder, loaded.sources)
+        # Also refuses a bundle that is too large.
+        bundles.pack_sources(path, imports.sources)
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises is told, not passed on
+        return {"flows": [], "faults": _faults(error, folder, path), "sources": {}}
+    faults = [f for item in loaded.registrations for f in item.faults]
+    faults += [
+        Fault(
+            file=str(folder / path),
+            line=1,
+            message=f"It imports {name!r}, and an installed module of that name hides {hidden}.",
+            remedy="Rename the file in the flow folder.",
+        )
+        for name, hidden in imports.hidden.items()
+    ]
+    return {
+        "flows": [to_dict(flow.definition()) for flow in loaded.flows().values()],
+        "faulty": [item.flow.flow_id for item in loaded.registrations if item.faults],
+        "faults": [_inside(folder, fault) for fault in faults],
+        "sources": {
+            name: base64.b64encode(source).decode() for name, source in imports.sources.items()
+        },
+    }
+
+
+def _faults(error: BaseException, folder: Path, path: str) -> list[dict[str, Any]]:
+    place = Place(file=str(folder / path), line=_line_of(error, folder))
+    if isinstance(error, DefinitionError):
+        return [_inside(folder, fault) for fault in faults_of(error, place)]
+    if isinstance(error, SyntaxError):
+        message, remedy = f"Syntax error: {error.msg}.", "Correct the line."
+        place = Place(file=error.filename or place.file, line=error.lineno or 1)
+    elif isinstance(error, SystemExit):
+        message = f"It calls sys.exit({error.code!r}) while it is loaded."
+        remedy = "A flow file only defines flows: move the call into a task, or take it out."
+    elif isinstance(error, InvalidInput):
+        message, remedy = str(error), "Make the bundle smaller."
+    else:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        message = f"It raises while it is loaded: {text}"
+        remedy = "Make the file importable; code that needs the outside belongs into a task."
+    fault = Fault(
+        file=place.file, line=place.line, message=message[:MESSAGE_CHARACTERS_MAX], remedy=remedy
+    )
+    return [_inside(folder, fault)]
+
+
+def _line_of(error: BaseException, folder: Path) -> int:
+    """The innermost line of the flow folder that the error came through."""
+    inside = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith(str(folder.resolve())) and frame.lineno
+    ]
+    return inside[-1] if inside else 1
+
+
+def _inside(folder: Path, fault: Fault) -> dict[str, Any]:
+    """The fault with its file as the folder's users call it."""
+    values = asdict(fault)
+    for root in (folder, folder.resolve()):
+        if fault.file.startswith(f"{root}/"):
+            values["file"] = fault.file[len(str(root)) + 1 :]
+    return values
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

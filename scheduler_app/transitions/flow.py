@@ -1,0 +1,225 @@
+"""Flows and their versions: store, remove, pause; and what is wrong with a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import dict_row, tuple_row
+from psycopg.types.json import Jsonb
+
+from scheduler_app.rules import timetable
+from scheduler_app.rules.definition import FlowDefinition, digest, to_dict
+from scheduler_app.transitions.flow_cursor import set_cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a definition comes from."""
+
+    folder: str
+    path: str  # of the flow file, inside the folder
+    bundle_digest: str
+    archive: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What became of a definition that was to be stored."""
+
+    is_new_version: bool
+    owner: str | None = None  # path of the file that the flow belongs to, when it is another one
+
+
+def store_version(
+    connection: psycopg.Connection[Any],
+    *,
+    definition: FlowDefinition,
+    source: Source,
+    shard: int,
+) -> Stored:
+    """The flow's current version is this definition with this source; one transaction.
+
+    The same content again changes nothing. A flow that another, present file defines keeps its
+    owner, and nothing is written. A new version sets the schedule's cursor, never behind the last
+    interval that has its run.
+    """
+    version_digest = digest(definition, source.bundle_digest)
+    with connection.transaction():
+        flow = _flow_for_update(connection, definition, source, shard)
+        if flow["path"] != source.path and flow["removed_at"] is None:
+            return Stored(is_new_version=False, owner=flow["path"])
+        version_id, is_new = _version(connection, definition, source, version_digest)
+        is_changed = flow["current_version_id"] != version_id or flow["removed_at"] is not None
+        if is_changed or flow["folder"] != source.folder:
+            _set_current(connection, definition, source, version_id)
+        if is_changed:
+            _set_cursor(connection, definition, flow)
+        return Stored(is_new_version=is_new)
+
+
+def _flow_for_update(
+    connection: psycopg.Connection[Any], definition: FlowDefinition, source: Source, shard: int
+) -> dict[str, Any]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "INSERT INTO flow (flow_id, shard, is_paused, folder, path, description, owner, tags,"
+            " created_at, updated_at) VALUES (%s, %s, %s, %s, %s, '', '', '[]', clock_timestamp(),"
+            " clock_timestamp()) ON CONFLICT (flow_id) DO NOTHING",
+            [
+                definition.flow_id,
+                shard,
+                definition.is_paused_upon_creation,
+                source.folder,
+                source.path,
+            ],
+        )
+        cursor.execute(
+            "SELECT folder, path, removed_at, current_version_id, last_interval_start,"
+            " last_interval_end, clock_timestamp() AS now FROM flow WHERE flow_id = %s"
+            " FOR NO KEY UPDATE",
+            [definition.flow_id],
+        )
+        row = cursor.fetchone()
+    assert row is not None, "flows are never deleted"
+    return row
+
+
+def _version(
+    connection: psycopg.Connection[Any],
+    definition: FlowDefinition,
+    source: Source,
+    version_digest: str,
+) -> tuple[int, bool]:
+    """Id of the version of this content, and whether it was stored now."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT id FROM flow_version WHERE flow_id = %s AND digest = %s",
+            [definition.flow_id, version_digest],
+        )
+        if row := cursor.fetchone():
+            return int(row[0]), False
+        cursor.execute(
+            "INSERT INTO bundle (digest, main_path, archive, created_at)"
+            " VALUES (%s, %s, %s, clock_timestamp()) ON CONFLICT (digest) DO NOTHING",
+            [source.bundle_digest, source.path, source.archive],
+        )
+        cursor.execute(
+            "INSERT INTO flow_version (flow_id, number, digest, definition, bundle_id, created_at)"
+            " SELECT %(flow)s::text, coalesce(max(number), 0) + 1, %(digest)s, %(definition)s,  %(bundle)s,"
+            "  clock_timestamp() FROM flow_version WHERE flow_id = %(flow)s::text RETURNING id",
+            {
+                "flow": definition.flow_id,
+                "digest": version_digest,
+                "definition": Jsonb(to_dict(definition)),
+                "bundle": source.bundle_digest,
+            },
+        )
+        row = cursor.fetchone()
+    assert row is not None
+    return int(row[0]), True
+
+
+def _set_current(
+    connection: psycopg.Connection[Any], definition: FlowDefinition, source: Source, version_id: int
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE flow SET current_version_id = %s, folder = %s, path = %s, description = %s,"
+            " owner = %s, tags = %s, removed_at = NULL, updated_at = clock_timestamp()"
+            " WHERE flow_id = %s",
+            [
+                version_id,
+                source.folder,
+                source.path,
+                definition.description,
+                definition.owner,
+                Jsonb(list(definition.tags)),
+                definition.flow_id,
+            ],
+        )
+
+
+def _set_cursor(
+    connection: psycopg.Connection[Any], definition: FlowDefinition, flow: dict[str, Any]
+) -> None:
+    last = None
+    if flow["last_interval_start"] is not None and flow["last_interval_end"] is not None:
+        last = timetable.DataInterval(
+            start=flow["last_interval_start"], end=flow["last_interval_end"]
+        )
+    following = timetable.next_interval_of(definition, last=last, now=flow["now"])
+    set_cursor(connection, flow_id=definition.flow_id, following=following)
+
+
+def remove_flows(
+    connection: psycopg.Connection[Any], *, path: str, except_flow_ids: Sequence[str] = ()
+) -> list[str]:
+    """Flows of this file other than the excepted ones are removed; the ids of those newly so.
+
+    Their runs go on with the versions they have; a file that defines them again brings them back.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "UPDATE flow SET removed_at = clock_timestamp(), updated_at = clock_timestamp()"
+            " WHERE path = %s AND removed_at IS NULL AND NOT flow_id = ANY(%s) RETURNING flow_id",
+            [path, list(except_flow_ids)],
+        )
+        return sorted(row[0] for row in cursor.fetchall())
+
+
+def set_flow_paused(connection: psycopg.Connection[Any], *, flow_id: str, is_paused: bool) -> None:
+    """The flow's schedule creates no new runs, or does again."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE flow SET is_paused = %s, updated_at = clock_timestamp() WHERE flow_id = %s",
+            [is_paused, flow_id],
+        )
+
+
+def record_flow_file(
+    connection: psycopg.Connection[Any],
+    *,
+    folder: str,
+    path: str,
+    digest_of_file: str,
+    flow_ids: Sequence[str],
+    errors: Sequence[dict[str, Any]],
+    load_duration_s: float,
+) -> None:
+    """The file's row says when it was loaded, what it defines and what is wrong with it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO flow_file (folder, path, digest, flow_ids, errors, load_duration_s,"
+            "  loaded_at) VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())"
+            " ON CONFLICT (folder, path) DO UPDATE SET digest = excluded.digest,"
+            "  flow_ids = excluded.flow_ids, errors = excluded.errors,"
+            "  load_duration_s = excluded.load_duration_s, loaded_at = excluded.loaded_at,"
+            "  removed_at = NULL",
+            [
+                folder,
+                path,
+                digest_of_file,
+                Jsonb(list(flow_ids)),
+                Jsonb(list(errors)),
+                load_duration_s,
+            ],
+        )
+
+
+def remove_flow_files(
+    connection: psycopg.Connection[Any], *, folder: str, kept_paths: Sequence[str]
+) -> list[str]:
+    """Files of the folder that are not among the kept ones are removed; paths of those newly so."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "UPDATE flow_file SET removed_at = clock_timestamp() WHERE folder = %s"
+            " AND removed_at IS NULL AND NOT path = ANY(%s) RETURNING path",
+            [folder, list(kept_paths)],
+        )
+        return sorted(row[0] for row in cursor.fetchall())

@@ -1,0 +1,251 @@
+"""Flow files of every kind, loaded in real processes and stored in a real database."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import override_settings
+
+from scheduler_app.catalog.service import Catalog, ScanReport
+from scheduler_app.models import Bundle, Flow, FlowFile, FlowVersion
+from scheduler_app.processes import bundles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GOOD = """
+    from scheduler_app.authoring import flow, task
+
+    @task
+    def a():
+        return 1
+
+    @flow
+    def {name}():
+        a()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    flows = tmp_path / "flows"
+    flows.mkdir()
+    return flows
+
+
+@pytest.fixture
+def catalog(folder: Path) -> Iterator[Catalog]:
+    with closing(Catalog([folder])) as made:
+        yield made
+
+
+def _scan_afresh(folder: Path) -> ScanReport:
+    """As after a restart: nothing is remembered."""
+    with closing(Catalog([folder])) as made:
+        return made.scan_once()
+
+
+def _write(folder: Path, name: str, source: str) -> None:
+    (folder / name).write_text(textwrap.dedent(source), encoding="utf-8")
+
+
+def _errors(path: str) -> list[dict[str, Any]]:
+    errors: list[dict[str, Any]] = FlowFile.objects.get(path=path).errors
+    return errors
+
+
+def test_a_file_becomes_a_flow_with_a_version_and_its_source(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "one.py", GOOD.format(name="one"))
+    report = catalog.scan_once()
+    assert report == ScanReport(files=1, loaded=1, flows=1, faults=0, changed=True)
+    flow = Flow.objects.get(flow_id="one")
+    assert flow.current_version is not None
+    assert flow.current_version.number == 1
+    _, sources = bundles.unpack(bytes(flow.current_version.bundle.archive))
+    assert set(sources) == {"one.py"}
+
+
+def test_loading_an_unchanged_file_again_and_again_makes_one_version(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "one.py", GOOD.format(name="one"))
+    for _ in range(5):
+        _scan_afresh(folder)
+    assert FlowVersion.objects.count() == 1
+    for _ in range(1000):
+        assert catalog.scan_once().loaded == (1 if _ == 0 else 0)
+    assert FlowVersion.objects.count() == 1
+
+
+def test_a_changed_helper_makes_a_new_version_and_the_old_one_keeps_its_own(
+    folder: Path, catalog: Catalog, tmp_path: Path
+) -> None:
+    _write(folder, "helper.py", "VALUE = 1")
+    source = """
+        from scheduler_app.authoring import flow, task
+
+        @task
+        def a():
+            from helper import VALUE
+            return VALUE
+
+        @flow
+        def one():
+            a()
+    """
+    _write(folder, "one.py", source)
+    catalog.scan_once()
+    _write(folder, "helper.py", "VALUE = 22")
+    assert catalog.scan_once().changed
+    first, second = FlowVersion.objects.order_by("number").select_related("bundle")
+    for version, value in ((first, b"VALUE = 1"), (second, b"VALUE = 22")):
+        _, sources = bundles.unpack(bytes(version.bundle.archive))
+        assert sources["helper.py"] == value
+    assert Flow.objects.get().current_version == second
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "words"),
+    [
+        ("def broken(:\n    pass  # authoring", 1, "Syntax error"),
+        ("import os  # authoring\nos._exit(3)", 1, "exit code 3"),
+        ("import sys  # authoring\n\nsys.exit('no')", 3, "sys.exit"),
+        ("import os, signal  # authoring\nos.kill(os.getpid(), signal.SIGSEGV)", 1, "SIGSEGV"),
+        ("# authoring\nraise KeyboardInterrupt", 2, "KeyboardInterrupt"),
+        ("# authoring\nimport nowhere_to_be_found", 2, "nowhere_to_be_found"),
+        (
+            "from scheduler_app.authoring import flow, task\n@task\ndef a(): pass\n"
+            "@flow(schedule='61 * * * *')\ndef f():\n    a()",
+            4,
+            "61",
+        ),
+    ],
+)
+def test_a_bad_file_is_told_with_file_line_and_remedy_and_harms_no_other(
+    folder: Path, catalog: Catalog, source: str, line: int, words: str
+) -> None:
+    (folder / "bad.py").write_text(source, encoding="utf-8")
+    _write(folder, "good.py", GOOD.format(name="good"))
+    report = catalog.scan_once()
+    assert Flow.objects.filter(flow_id="good", removed_at=None).exists()
+    assert report.faults == 1
+    (error,) = _errors("bad.py")
+    assert (error["file"], error["line"]) == ("bad.py", line)
+    assert words in error["message"]
+    assert error["remedy"]
+
+
+def test_a_file_that_never_ends_is_ended_within_the_limit_beside_the_others(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "endless.py", "import subprocess  # authoring\nwhile True: pass")
+    _write(folder, "noisy.py", "# authoring\nimport os\nos.write(1, b'x' * 100_000_000)")
+    _write(folder, "good.py", GOOD.format(name="good"))
+    with override_settings(FLOW_FILE_TIMEOUT_S=1.5):
+        began = time.monotonic()
+        catalog.scan_once()
+        assert time.monotonic() - began < 15, "it did not wait for the endless one"
+    assert "longer than 1.5 s" in _errors("endless.py")[0]["message"]
+    assert _errors("noisy.py") == []
+    assert Flow.objects.filter(flow_id="good").exists()
+
+
+def test_a_file_that_broke_keeps_its_last_good_version(folder: Path, catalog: Catalog) -> None:
+    _write(folder, "one.py", GOOD.format(name="one"))
+    catalog.scan_once()
+    (folder / "one.py").write_text("authoring = (", encoding="utf-8")
+    catalog.scan_once()
+    flow = Flow.objects.get(flow_id="one")
+    assert flow.removed_at is None
+    assert flow.current_version is not None
+    assert len(_errors("one.py")) == 1
+    _write(folder, "one.py", GOOD.format(name="one"))
+    catalog.scan_once()
+    assert _errors("one.py") == []
+    assert FlowVersion.objects.count() == 1
+
+
+def test_the_first_of_two_files_that_define_a_flow_keeps_it_and_the_other_is_told(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "a.py", GOOD.format(name="same"))
+    catalog.scan_once()
+    _write(folder, "b.py", GOOD.format(name="same"))
+    catalog.scan_once()
+    assert Flow.objects.get(flow_id="same").path == "a.py"
+    (error,) = _errors("b.py")
+    assert "a.py" in error["message"]
+    assert "b.py" in error["message"]
+
+
+def test_a_vanished_file_removes_its_flows_and_brings_them_back_with_it(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "one.py", GOOD.format(name="one"))
+    catalog.scan_once()
+    (folder / "one.py").unlink()
+    assert catalog.scan_once().changed
+    assert Flow.objects.get(flow_id="one").removed_at is not None
+    assert Bundle.objects.count() == 1, "its runs go on with the version they have"
+    _write(folder, "moved.py", GOOD.format(name="one"))
+    catalog.scan_once()
+    flow = Flow.objects.get(flow_id="one")
+    assert (flow.removed_at, flow.path) == (None, "moved.py")
+
+
+def test_a_file_that_vanished_while_nobody_looked_is_noticed_at_the_next_start(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "one.py", GOOD.format(name="one"))
+    catalog.scan_once()
+    (folder / "one.py").unlink()
+    _scan_afresh(folder)
+    assert Flow.objects.get(flow_id="one").removed_at is not None
+
+
+def test_an_unknown_pool_is_told_and_the_flow_is_stored(folder: Path, catalog: Catalog) -> None:
+    _write(folder, "one.py", GOOD.format(name="one").replace("@task", '@task(pool="nowhere")'))
+    catalog.scan_once()
+    assert Flow.objects.filter(flow_id="one").exists()
+    (error,) = _errors("one.py")
+    assert "nowhere" in error["message"]
+    assert "default" in error["remedy"]
+
+
+def test_a_file_whose_missing_helper_appears_is_loaded_again(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "one.py", "    import late_helper\n" + GOOD.format(name="one"))
+    catalog.scan_once()
+    assert not Flow.objects.exists()
+    _write(folder, "late_helper.py", "VALUE = 1")
+    catalog.scan_once()
+    assert Flow.objects.filter(flow_id="one").exists()
+
+
+def test_a_schedule_sets_the_cursor_of_a_new_flow(folder: Path, catalog: Catalog) -> None:
+    _write(folder, "one.py", GOOD.format(name="one").replace("@flow", '@flow(schedule="@daily")'))
+    catalog.scan_once()
+    flow = Flow.objects.get(flow_id="one")
+    assert flow.next_interval_end is not None
+    _write(folder, "one.py", GOOD.format(name="one"))
+    catalog.scan_once()
+    assert Flow.objects.get(flow_id="one").next_interval_end is None
+
+
+def test_two_catalogs_that_scan_the_same_folder_at_once_store_one_version(folder: Path) -> None:
+    for number in range(3):
+        _write(folder, f"f{number}.py", GOOD.format(name=f"f{number}"))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: _scan_afresh(folder), range(2)))
+    assert FlowVersion.objects.count() == 3
