@@ -13,7 +13,7 @@ import signal
 import textwrap
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from scheduler_app.rules.states import RunType
 from scheduler_app.transitions.attempt import Dispatch, Message, dispatch
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.ids import uuid7
+from scheduler_app.transitions.notices import Notices
 from scheduler_app.transitions.run import NewRun, create_run, start_runs
 from scheduler_app.worker import child, folder
 from scheduler_app.worker.execute import execute_delivery
@@ -70,6 +71,17 @@ class Forked:
         """How the child ended: its exit code, or minus a signal."""
         with _deadline(within_s, self.pid):
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class Hints(Notices):
+    """Hints, which go over the edge of the process, kept instead."""
+
+    def __init__(self) -> None:
+        super().__init__("redis://127.0.0.1:1/0")
+        self.sent: list[dict[str, Any]] = []
+
+    def _send_many(self, messages: Iterable[tuple[str, dict[str, object]]]) -> None:
+        self.sent += [message for _, message in messages]
 
 
 class Workshop:

@@ -35,6 +35,7 @@ POLL_S: Final = 0.05
 # After WORKER_DRAIN_S, in which running tasks may end by themselves, their user code gets an
 # exception and so long to end; then they are killed.
 STOP_GRACE_S: Final = 1.0
+CONSUMER_END_S: Final = 3.0
 FLUSH_S: Final = 1.5  # then events and logs are written
 POOL_LOST_WAIT_S: Final = 1.0  # where children cannot be watched, the pool notices after so long
 
@@ -161,8 +162,8 @@ class Worker:
         self._job.end()
         self._at.folder.remove()
         self._ended.set()
-        # The consumer should be through by now; if it is not, it never will be.
-        time.sleep(STOP_GRACE_S)
+        # The consumer looks up every second or two; if it is not through by then, it never will be.
+        time.sleep(CONSUMER_END_S)
         logger.warning("the consumer did not end by itself")
         os._exit(0)
 

@@ -17,6 +17,7 @@ class Command(BaseCommand):
     """Runs one worker until SIGTERM or SIGINT; any number may run on any host."""
 
     help = "Run a worker: claims attempts, runs tasks in child processes, reports."
+    requires_system_checks = ()  # it serves no pages, whose modules the checks would load
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Which queues, and how many tasks at a time."""

@@ -12,9 +12,8 @@ import pytest
 
 from scheduler_app.processes import database
 from scheduler_app.transitions.attempt import lose
-from scheduler_app.transitions.notices import Notices
 from scheduler_app.worker import folder, leftovers, link
-from tests.workshop import wait_until
+from tests.workshop import Hints, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +58,7 @@ def switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Switch:
             raise
         return once(self, ask)
 
-    monkeypatch.setattr(link.database, "connect", guarded_connect)
+    monkeypatch.setattr(database, "connect", guarded_connect)
     monkeypatch.setattr(link.Link, "once", guarded_once)
     return made
 
@@ -140,7 +139,7 @@ def _send_leftovers(workshop: Workshop) -> None:
     leftovers.send_all(
         workshop.folder.path.parent,
         job_id=workshop.station.job_id,
-        notices=Notices("redis://127.0.0.1:1/0"),
+        notices=Hints(),
     )
 
 
@@ -187,7 +186,7 @@ def test_leftovers_stay_while_the_database_is_away(
         def refuse(*_: Any, **__: Any) -> Any:
             raise psycopg.OperationalError("away")
 
-        patch.setattr(leftovers.database, "connect", refuse)
+        patch.setattr(database, "connect", refuse)
         _send_leftovers(workshop)
     assert workshop.folder.attempts(folder.REPORT) == [(str(message.attempt_id), folder.REPORT)]
     _send_leftovers(workshop)

@@ -12,10 +12,11 @@ import pytest
 from django.utils import timezone
 
 from scheduler_app.models import ExecutorEvent
-from scheduler_app.transitions.notices import Notices
-from scheduler_app.worker import folder, link, witness
+from scheduler_app.processes import database
+from scheduler_app.transitions import executor_event
+from scheduler_app.worker import folder, witness
 from scheduler_app.worker.outcome import Outcome
-from tests.workshop import wait_until
+from tests.workshop import Hints, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,24 +31,13 @@ BAD = GOOD.replace("return 1", "raise ValueError")
 SLOW = GOOD.replace("return 1", "import time; time.sleep(60)")
 
 
-class Recorder(Notices):
-    """Hints, which go over the edge of the process, kept instead."""
-
-    def __init__(self) -> None:
-        super().__init__("redis://127.0.0.1:1/0")
-        self.sent: list[dict[str, Any]] = []
-
-    def _send_many(self, messages: Any) -> None:
-        self.sent += [message for _, message in messages]
+@pytest.fixture
+def notices() -> Hints:
+    return Hints()
 
 
 @pytest.fixture
-def notices() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
-def watching(workshop: Workshop, notices: Recorder) -> Iterator[witness.Witness]:
+def watching(workshop: Workshop, notices: Hints) -> Iterator[witness.Witness]:
     made = witness.Witness(workshop.station, notices=notices)
     made.start()
     yield made
@@ -80,7 +70,7 @@ def _event(workshop: Workshop, message: Message) -> ExecutorEvent:
 
 @pytest.mark.parametrize(("source", "kind"), [(GOOD, "exit_success"), (BAD, "exit_failed")])
 def test_an_exit_that_agrees_with_the_report_is_confirmed_at_once(
-    workshop: Workshop, watching: witness.Witness, notices: Recorder, source: str, kind: str
+    workshop: Workshop, watching: witness.Witness, notices: Hints, source: str, kind: str
 ) -> None:
     event = _event(workshop, _run(workshop, watching, source))
     assert (event.kind, event.verdict, event.filter_code) == (kind, "confirmed", None)
@@ -92,13 +82,13 @@ def test_many_exits_share_one_insert(
     workshop: Workshop, watching: witness.Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[int] = []
-    record = witness.record_events
+    record = executor_event.record_events
 
     def counted(connection: Any, *, events: Any) -> int:
         batches.append(len(events))
         return record(connection, events=events)
 
-    monkeypatch.setattr(witness, "record_events", counted)
+    monkeypatch.setattr("scheduler_app.worker.witness.record_events", counted)
     messages = [workshop.issue_one(GOOD) for _ in range(5)]
     outcomes = [workshop.deliver(message) for message in messages]
     for pid, (message, outcome) in enumerate(
@@ -111,7 +101,7 @@ def test_many_exits_share_one_insert(
 
 
 def test_a_child_that_is_killed_is_told_within_two_seconds(
-    workshop: Workshop, watching: witness.Witness, notices: Recorder
+    workshop: Workshop, watching: witness.Witness, notices: Hints
 ) -> None:
     message, child = _start_slow(workshop, watching)
     killed_at = timezone.now()
@@ -239,7 +229,7 @@ def test_a_report_that_a_killed_child_had_spooled_is_sent_before_its_exit_is_tol
 
 
 def test_an_execution_that_is_handed_back_is_scheduled_again_without_loss_of_budget(
-    workshop: Workshop, watching: witness.Witness, notices: Recorder
+    workshop: Workshop, watching: witness.Witness, notices: Hints
 ) -> None:
     message, child = _start_slow(workshop, watching)
     os.kill(child.pid, signal.SIGKILL)
@@ -256,7 +246,7 @@ def test_an_execution_that_is_handed_back_is_scheduled_again_without_loss_of_bud
 def test_exits_wait_for_the_database(
     workshop: Workshop, watching: witness.Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = link.database.connect
+    connect = database.connect
     tries: list[int] = []
 
     def flaky(*args: Any, **options: Any) -> Any:
@@ -265,7 +255,7 @@ def test_exits_wait_for_the_database(
             raise psycopg.OperationalError("away")
         return connect(*args, **options)
 
-    monkeypatch.setattr(link.database, "connect", flaky)
+    monkeypatch.setattr(database, "connect", flaky)
     event = _event(workshop, _run(workshop, watching, GOOD))
     assert event.verdict == "confirmed"
     assert len(tries) == 2

@@ -1,0 +1,200 @@
+"""Heartbeats of the main process, and how it stops what is not wanted or takes too long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheduler_app.models import Attempt, TaskInstance
+from scheduler_app.transitions.attempt import lose
+from scheduler_app.worker import beats, folder, witness
+from tests.workshop import Hints, wait_until
+
+if TYPE_CHECKING:
+    from scheduler_app.transitions.attempt import Message
+    from tests.workshop import Forked, Workshop
+
+SLOW = """
+import time
+from scheduler_app.authoring import flow, task
+
+@task(retries=1, retry_delay=0)
+def t():
+    time.sleep(60)
+
+@flow
+def f():
+    t()
+"""
+# Minds neither a signal nor an exception for as long as it sleeps.
+DEAF = SLOW.replace(
+    "time.sleep(60)",
+    """
+    import signal
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM})
+    time.sleep(60)""",
+)
+
+
+class Main:
+    """The threads of a main process that matter here."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self.workshop = workshop
+        notices = Hints()
+        self.witness = witness.Witness(workshop.station, notices=notices)
+        self.beats = beats.Beats(workshop.station, self.witness, notices=notices)
+        self.children: list[Forked] = []
+
+    def start(self, source: str) -> tuple[Message, Forked]:
+        """An execution under way."""
+        message = self.workshop.issue_one(source)
+        child = self.workshop.start(message)
+        self.children.append(child)
+        self.witness.accepted(child.pid, str(message.attempt_id))
+        wait_until(lambda: self.workshop.attempt(message).state == "running")
+        return message, child
+
+    def returned(self, message: Message, child: Forked) -> None:
+        """The event loop hears that the child is through."""
+        self.witness.returned(child.pid, str(message.attempt_id), child.outcome())
+
+
+@pytest.fixture
+def main(workshop: Workshop, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Main]:
+    settings.HEARTBEAT_INTERVAL_S = 0.1
+    monkeypatch.setattr(beats, "STOP_GRACE_S", 0.5)
+    monkeypatch.setattr(beats, "LOOK_INTERVAL_S", 0.05)
+    made = Main(workshop)
+    made.witness.start()
+    made.beats.start()
+    yield made
+    made.beats.stop(5)
+    for child in made.children:
+        try:
+            os.kill(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
+    made.witness.stop(5)
+
+
+def test_a_long_execution_beats_and_a_wanted_one_goes_on(main: Main, workshop: Workshop) -> None:
+    message, child = main.start(SLOW)
+    first = wait_until(lambda: workshop.attempt(message).heartbeat_at)
+    wait_until(lambda: workshop.attempt(message).heartbeat_at > first)
+    assert os.waitpid(child.pid, os.WNOHANG) == (0, 0)
+
+
+def test_an_attempt_that_is_no_longer_wanted_is_stopped_by_an_exception(
+    main: Main, workshop: Workshop
+) -> None:
+    message, child = main.start(SLOW)
+    lose(
+        workshop.connection, attempt_ids=[message.attempt_id], dead_after_s=0, budget=3, source="t"
+    )
+    outcome = child.outcome(within_s=10)
+    assert (outcome.what, outcome.outcome) == ("reported", "terminated")
+    assert "Stopped: the attempt is no longer wanted (it is ended)" in workshop.printed(message)
+    assert workshop.attempt(message).outcome == "lost"
+    assert workshop.events(message)[-1].kind == "late_report"
+
+
+def test_an_attempt_that_somebody_asked_to_stop_fails_with_that_reason(
+    main: Main, workshop: Workshop
+) -> None:
+    message, child = main.start(SLOW)
+    Attempt.objects.filter(pk=message.attempt_id).update(stop_reason="ada stopped it")
+    assert child.outcome(within_s=10).outcome == "terminated"
+    attempt = workshop.attempt(message)
+    assert (attempt.outcome, attempt.outcome_reason) == ("terminated", "ada stopped it")
+    assert workshop.ti(message).state == "failed"  # no retry: a person wanted it to end
+
+
+def test_a_deaf_task_that_was_asked_to_stop_is_killed_after_the_grace(
+    main: Main, workshop: Workshop
+) -> None:
+    message, child = main.start(DEAF)
+    time.sleep(0.3)
+    Attempt.objects.filter(pk=message.attempt_id).update(stop_reason="ada stopped it")
+    assert child.status(within_s=10) == -signal.SIGKILL
+    attempt = wait_until(
+        lambda: Attempt.objects.filter(pk=message.attempt_id, state="ended").first()
+    )
+    assert attempt.outcome == "terminated"
+    assert "ada stopped it" in attempt.outcome_reason
+    assert workshop.ti(message).state == "failed"
+    (event,) = wait_until(lambda: workshop.events(message))
+    assert (event.kind, event.verdict) == ("exit_killed", "confirmed")
+    assert event.payload["why"] == "ada stopped it"
+    assert workshop.folder.attempts(folder.STOP, folder.RUNNING) == []
+
+
+def test_a_task_that_ignores_its_time_limit_is_killed_and_may_be_retried(
+    main: Main, workshop: Workshop
+) -> None:
+    source = DEAF.replace("retry_delay=0", "retry_delay=0, timeout=0.3")
+    message, child = main.start(source)
+    assert child.status(within_s=10) == -signal.SIGKILL
+    ti = wait_until(
+        lambda: TaskInstance.objects.filter(pk=message.ti_id).exclude(state="running").first()
+    )
+    assert ti.state == "up_for_retry"
+    assert "time limit of 0.3 s" in (workshop.attempt(message).outcome_reason or "")
+
+
+def test_an_attempt_that_waits_for_its_claim_is_not_taken_for_unwanted(
+    main: Main, workshop: Workshop
+) -> None:
+    message = workshop.issue_one(SLOW)
+    child = workshop.fork(lambda: time.sleep(60))
+    main.children.append(child)
+    main.witness.accepted(child.pid, str(message.attempt_id))
+    time.sleep(0.8)
+    assert workshop.folder.attempts(folder.STOP) == []
+
+
+def test_an_attempt_whose_child_is_about_to_return_is_not_stopped(
+    main: Main, workshop: Workshop, settings: Any
+) -> None:
+    """Its report was accepted a moment ago: unwanted for the beat, and yet nothing is wrong."""
+    settings.HEARTBEAT_INTERVAL_S = 0.4
+    message, child = main.start(SLOW.replace("time.sleep(60)", "time.sleep(0.6)"))
+    outcome = child.outcome()
+    time.sleep(0.3)
+    main.witness.returned(child.pid, str(message.attempt_id), outcome)
+    time.sleep(0.6)
+    assert workshop.folder.attempts(folder.STOP) == []
+    assert workshop.attempt(message).outcome == "success"
+
+
+def test_a_kill_never_reaches_the_next_attempt_of_the_same_child(
+    main: Main, workshop: Workshop
+) -> None:
+    """The main process still believes in the first attempt; its child is at the second."""
+    first = workshop.issue_one(SLOW.replace("time.sleep(60)", "pass"))
+    second = workshop.issue_one(SLOW.replace("time.sleep(60)", "time.sleep(1.5)"))
+
+    def both() -> Any:
+        from scheduler_app.worker.execute import execute_delivery  # noqa: PLC0415 - in the child
+
+        return [
+            execute_delivery(
+                str(m.attempt_id), m.ti_id, m.fence, m.lease_token, workshop.identity
+            ).outcome
+            for m in (first, second)
+        ]
+
+    child = workshop.fork(both)
+    main.children.append(child)
+    main.witness.accepted(child.pid, str(first.attempt_id))
+    wait_until(lambda: workshop.attempt(second).state == "running")
+    (execution,) = main.witness.executions()
+    main.beats.ask_to_stop(execution, why="too late", grace_s=0.1)
+    outcomes: Any = child.outcome()
+    assert outcomes == ["success", "success"]
