@@ -14,14 +14,20 @@ from typing import Any, Final
 from scheduler_app.models import (
     Attempt,
     AttemptLogChunk,
+    Audit,
     Bundle,
+    Case,
     ExecutorEvent,
     Flow,
     FlowVersion,
     Job,
+    LeaseEvent,
+    Review,
     Run,
     RunAttempt,
     TaskInstance,
+    Trigger,
+    Variable,
 )
 from scheduler_app.rules import definition, states
 
@@ -252,6 +258,36 @@ def make_log(attempt: Attempt, *pieces: bytes) -> None:
             attempt_id=attempt.id, start_offset=offset, data=piece, at=at(offset)
         )
         offset += len(piece)
+
+
+def make_rest() -> None:
+    """One row of each kind that nothing above makes."""
+    moment = at(next(_numbers))
+    ti = make_task_instance(state=states.TaskState.DEFERRED)
+    Trigger.objects.create(
+        ti_id=ti.id,
+        run_id=ti.run_id,
+        shard=ti.shard,
+        try_number=1,
+        resume_index=0,
+        classpath="flows.triggers.File",
+        kwargs={"path": "/a"},
+        created_at=moment,
+    )
+    LeaseEvent.objects.create(shard=3, kind="acquired", token=1, at=moment, detail={"ttl_s": 15})
+    Variable.objects.create(key="limit", value=[1, 2], updated_at=moment, updated_by="ana")
+    Case.objects.create(title="Twice?", opened_by="ana", opened_at=moment)
+    Review.objects.create(
+        guard="cool_down",
+        object_kind="run",
+        object_id="1",
+        flow_id=ti.run.flow_id,
+        summary="Too often.",
+        created_at=moment,
+    )
+    Audit.objects.create(
+        at=moment, actor="ana", action="pause", object_kind="flow", object_id="f", after={"a": 1}
+    )
 
 
 def uuid7(number: int) -> uuid.UUID:

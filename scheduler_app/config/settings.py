@@ -201,7 +201,8 @@ TIME_ZONE: Final = "UTC"
 
 STATIC_URL: Final = "/static/"
 STATICFILES_DIRS: Final = [BASE_DIR / "static"]
-STATIC_ROOT: Final = Path(readers.text("DAYLIGHT_STATIC_ROOT", str(BASE_DIR / "staticfiles")))
+# Only where files were collected; a folder that is not there is a warning at every start.
+STATIC_ROOT: Final = readers.text("DAYLIGHT_STATIC_ROOT") or None
 # Files are served from where they are: no collecting step before the first start.
 WHITENOISE_USE_FINDERS: Final = True
 

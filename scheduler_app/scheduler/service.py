@@ -22,6 +22,7 @@ from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.publish import publish
 from scheduler_app.scheduler.take_over import take_over
 from scheduler_app.scheduler.tick import Outcome, Ticker
+from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.incident import raise_incident
 from scheduler_app.transitions.notices import Notices
@@ -63,6 +64,7 @@ class Scheduler:
         self._queued: dict[str, set[int]] = {}  # runs that wait for a run of their flow to end
         self._retry_at: dict[int, float] = {}  # run -> monotonic time of its next retry
         self._queue_slots: dict[str, int] = {}
+        self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
         self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
         self._catalog = Catalog(settings.FLOW_FOLDERS, on_scan=self._scanned)
 
@@ -157,6 +159,7 @@ class Scheduler:
             identity=self._identity,
             messages=outcome.messages,
         )
+        self._issued += len(outcome.messages)
         self._remember(run_ids, outcome)
         for run_id, error_text in outcome.broken.items():
             raise_incident(
@@ -223,6 +226,8 @@ class Scheduler:
         self._queue_slots = sweep.queue_slots(
             connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S
         )
+        issued, self._issued = self._issued, 0
+        count(connection, "scheduler_attempts_issued_total", issued)
         active = sweep.active_runs(connection, shards=list(terms))
         self._dirty |= active
         self._waiting &= active
