@@ -19,14 +19,14 @@ WEB_ANSWER_S: Final = 2.0
 def missing(children: Mapping[str, int], *, port: int) -> list[str]:
     """What the stack still waits for, in words; empty when it is ready.
 
-    ``children`` are names and pids. A component is healthy once its job row shows that its loop
+    ``children`` are names and pids; the pages are asked once everything else is there. A component is healthy once its job row shows that its loop
     got on after it had started; the first scan is in the row of a scheduler.
     """
     at_work = _at_work(set(children.values()))
     waiting = [name for name, pid in children.items() if pid not in at_work]
     if not any(at_work[pid] for pid in at_work):
         waiting.append("the first scan of the flow folders")
-    if not _web_answers(port):
+    if not waiting and not _web_answers(port):
         waiting.append(f"an answer of http://127.0.0.1:{port}/healthz")
     return waiting
 
