@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TASK_NAME: Final = "scheduler_app.worker.tasks.execute_attempt"
 QUEUE_PREFIX: Final = "daylight."
-NO_SUCH_QUEUE: Final = 404  # of AMQP, which every transport speaks here
+NO_SUCH_QUEUE: Final = "404"  # of AMQP, which every transport speaks here
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class CeleryExecutor:
                     channel.queue_declare(queue=broker_queue(queue), passive=True).message_count
                 )
         except Exception as error:  # noqa: BLE001 - each transport has its own errors; a hint only
-            if getattr(error, "reply_code", None) == NO_SUCH_QUEUE:
+            if str(getattr(error, "reply_code", "")) == NO_SUCH_QUEUE:
                 return 0  # Redis forgets a queue with its last message
             logger.info("queue depth unknown", extra={"queue": queue, "error": str(error)})
             return None
