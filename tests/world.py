@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from scheduler_app.models import Attempt, Bundle, Flow, FlowVersion, Run, TaskInstance
+from scheduler_app.models import Attempt, Bundle, Flow, FlowVersion, Run, TaskInstance, Trigger
 from scheduler_app.rules.definition import (
     FlowDefinition,
     TaskDefinition,
@@ -22,7 +22,7 @@ from scheduler_app.rules.definition import (
 from scheduler_app.rules.states import AttemptOutcome, RunType, TaskState
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.tick import Outcome, Ticker
-from scheduler_app.transitions import attempt
+from scheduler_app.transitions import attempt, trigger
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.run import NewRun, create_run
 
@@ -145,6 +145,41 @@ class World:
             retry_after_s=retry_after_s,
         )
         assert moved is not None, "the report was not accepted"
+
+    def defer(self, message: Message, **wait: Any) -> int:
+        """The claimed delivery defers; the id of its trigger, a watched one unless told otherwise."""
+        assert self.defer_by(self.connection, message, **wait) == message.run_id, "not accepted"
+        return Trigger.objects.filter(ti_id=message.ti_id).latest("id").pk
+
+    def defer_by(
+        self, connection: psycopg.Connection[Any], message: Message, **wait: Any
+    ) -> int | None:
+        """The same over a connection of the test's own; the run's id if it was accepted."""
+        return trigger.defer(
+            connection,
+            ti_id=message.ti_id,
+            attempt_id=message.attempt_id,
+            nonce=uuid.UUID(int=message.attempt_id.int),
+            wait=trigger.Wait(
+                **{
+                    "next_method": "resumed",
+                    "next_kwargs": {"n": 1},
+                    "kind": "watched",
+                    "classpath": "flow:Watched",
+                    "kwargs": {},
+                    "detail": "Watched()",
+                    **wait,
+                }
+            ),
+        )
+
+    def fire(self, trigger_id: int, event: Any = None) -> str:
+        """The trigger fires with this event; what that did."""
+        (fired,) = trigger.fire(
+            self.connection,
+            fires=[trigger.Fire(trigger_id=trigger_id, state="fired", payload={"event": event})],
+        )
+        return fired.what
 
     def play(self, run_id: int, *, failing: Sequence[str] = (), rounds: int = 50) -> Run:
         """Ticks, claims and finishes until the run ended; tasks in ``failing`` fail."""

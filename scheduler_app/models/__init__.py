@@ -17,7 +17,7 @@ from scheduler_app.models.pool import Pool, Variable
 from scheduler_app.models.run import Run, RunAttempt
 from scheduler_app.models.standing import Standing
 from scheduler_app.models.task_instance import TaskInstance
-from scheduler_app.models.trigger import Trigger
+from scheduler_app.models.trigger import ExternalEvent, Trigger
 
 __all__ = [
     "ApiToken",
@@ -28,6 +28,7 @@ __all__ = [
     "Case",
     "Counter",
     "ExecutorEvent",
+    "ExternalEvent",
     "Flow",
     "FlowFile",
     "FlowVersion",
