@@ -110,8 +110,9 @@ class Stack:
     def _read(self) -> None:
         assert self.process is not None
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
+        with self.process.stdout as output:
+            for line in output:
+                self.lines.append(line.rstrip("\n"))
 
     def _is_ready(self) -> bool:
         assert self.process is not None
