@@ -2,7 +2,7 @@
 // The page asks for its own address again and morphs the answer in, so a lost, late or reordered
 // signal cannot show a wrong state. Without a socket it polls.
 
-import { learnServerTime, shortTime, serverNow, zone } from "./time.js";
+import { learnServerTime, paintTimes, shortTime, serverNow, zone } from "./time.js";
 
 const COALESCE_MS = 400;
 const JITTER = 0.3; // share of every wait
@@ -202,14 +202,16 @@ function watchSwaps() {
     if (ctx.sourceElement !== region()) return;
     const answer = ctx.response;
     if (answer.status === 304 || answer.status >= 400) return; // htmx swaps neither
-    if (answer.raw.redirected || !ctx.text.includes("data-topics")) {
-      event.preventDefault();
-      location.reload(); // signed out, or another page
-      return;
-    }
     const rev = Number(answer.headers.get("Daylight-Rev"));
-    if (rev < revision()) event.preventDefault(); // an older picture came late
-    else etag = answer.headers.get("ETag") ?? "";
+    if (answer.raw.redirected || !rev) {
+      event.preventDefault();
+      location.reload(); // signed out
+    } else if (rev < revision()) {
+      event.preventDefault(); // an older picture came late
+    } else {
+      etag = answer.headers.get("ETag") ?? "";
+      region().dataset.rev = String(rev);
+    }
   });
   document.addEventListener("htmx:after:request", (event) => {
     const { ctx } = event.detail;
@@ -218,6 +220,9 @@ function watchSwaps() {
     lastContact = Date.now();
     learnServerTime(rev / 1000);
     if (ctx.response.status === 304) region().dataset.rev = String(Math.max(rev, revision()));
+  });
+  document.addEventListener("htmx:after:swap", (event) => {
+    if (event.detail.ctx.sourceElement === region()) paintTimes(region());
   });
 }
 

@@ -67,15 +67,22 @@ class Tail {
     this.fresh = 0; // lines added while the reader was elsewhere
     this.status = document.getElementById("log-status");
     this.follow = document.getElementById("log-follow");
+    this.quiet = element.parentElement.querySelector(".empty");
     this.#repaint();
     this.follow?.addEventListener("change", () => this.follow.checked && this.#toEnd());
     element.addEventListener("scroll", () => this.#scrolled());
     if (this.follow?.checked) this.#toEnd();
-    if (this.live) this.#ask();
+    if (this.live || this.again) this.#ask();
   }
 
+  /** The text of the page as lines; read anew when the page had to leave colours out. */
   #repaint() {
     const text = this.element.textContent;
+    this.again = this.element.dataset.coloured === "1";
+    if (this.again) {
+      this.offset = Number(this.element.dataset.start);
+      return;
+    }
     this.element.replaceChildren();
     this.#append(text);
     this.fresh = 0;
@@ -91,7 +98,9 @@ class Tail {
           this.offset = Number(answer.headers.get("Daylight-Log-Next") ?? this.offset + bytes.length);
           this.live = answer.headers.get("Daylight-Log-Live") === "1";
           const text = this.decoder.decode(bytes, { stream: this.live });
-          if (text) this.#append(text);
+          if (this.again) this.element.replaceChildren();
+          this.again = false;
+          this.#append(text);
           if (bytes.length) wait = TAIL_MS;
         }
       }
@@ -104,7 +113,9 @@ class Tail {
   }
 
   #append(text) {
+    if (!text) return;
     const stuck = this.follow?.checked;
+    this.quiet?.remove();
     const lines = text.split("\n");
     for (const [index, line] of lines.entries()) {
       if (index > 0) {
@@ -152,6 +163,17 @@ class Tail {
   }
 }
 
+const started = new WeakSet();
+
+function startNew() {
+  for (const element of document.querySelectorAll("pre[data-log]")) {
+    if (started.has(element)) continue;
+    started.add(element);
+    new Tail(element);
+  }
+}
+
 export function startLogs() {
-  for (const element of document.querySelectorAll("pre[data-log]")) new Tail(element);
+  startNew();
+  document.addEventListener("htmx:after:swap", startNew); // another attempt became current
 }

@@ -9,6 +9,11 @@ startLive();
 startLogs();
 startKeys();
 
+// On a narrow screen the filters stay folded until they are wanted.
+if (matchMedia("(max-width: 768px)").matches) {
+  for (const box of document.querySelectorAll(".filter-box:not([data-in-force])")) box.open = false;
+}
+
 // A filter form sends what was filled in, so that its address stays short.
 document.addEventListener("submit", (event) => {
   const form = event.target;

@@ -83,6 +83,7 @@ function relative(date) {
 /** "4 m 12 s", as the server writes it. */
 export function duration(ms) {
   const seconds = Math.max(0, ms / 1000);
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   const whole = Math.floor(seconds);
   if (whole < 60) return `${whole} s`;

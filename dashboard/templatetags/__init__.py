@@ -1,0 +1,1 @@
+"""Template tags: how a state, a time, a link or a count is written, once for every page."""

@@ -1,0 +1,275 @@
+"""How a state, a time, a link or a count is written, once for every page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from django import template
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard.addresses import carried, changed, is_lens_on
+from scheduler_app.rules import states
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django.template import Context
+
+    from dashboard.listing import Listing
+    from scheduler_app.queries.lens import Counts
+
+register = template.Library()
+
+# States that have a mark of their own in static/img/marks.svg; others get the question mark.
+OTHER_MARKS: Final = frozenset(
+    {
+        "frozen", "lost", "terminated", "filtered", "confirmed", "paused", "active", "held", "expired",
+        "free", "suspect", "dead", "ended", "ghost",
+    }
+)  # fmt: skip
+MARK_OF: Final = {
+    "issued": "queued",
+    "pending": "scheduled",
+    "ignored": "filtered",
+    "refused": "filtered",
+    "rescheduled": "up_for_reschedule",
+    "open": "up_for_retry",
+    "resolved": "confirmed",
+}
+WORDS: Final = {"none": "no state yet"}
+LOOKS: Final = ("system", "light", "dark", "contrast")
+
+
+@register.simple_tag
+def icon(name: str) -> str:
+    """An icon of the vendored sprite; text beside it must say the same."""
+    href = static("vendor/tabler-icons-3.52.0/icons.svg")
+    return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', href, name)
+
+
+@register.simple_tag
+def mark(state: str | None, size: str = "") -> str:
+    """The mark of a state: shape, glyph and hue. Never alone: a word or a name stands beside it."""
+    name = _mark_name(state)
+    return format_html(
+        '<svg class="sign sign-{}" aria-hidden="true"{}><use href="{}#{}"/></svg>',
+        name,
+        SafeString(' x="8" y="8" width="16" height="16"') if size == "graph" else "",
+        static("img/marks.svg"),
+        name,
+    )
+
+
+@register.simple_tag
+def state_mark(state: str | None) -> str:
+    """The mark of a state and its word."""
+    return format_html(
+        '<span class="state state-{}">{}{}</span>', _mark_name(state), mark(state), word(state)
+    )
+
+
+@register.filter
+def word(code: str | None) -> str:
+    """A state or a code as a reader says it: ``up_for_retry`` is "up for retry"."""
+    text = code or "none"
+    return WORDS.get(text, text.replace("_", " "))
+
+
+def _mark_name(state: str | None) -> str:
+    name = MARK_OF.get(state or "none", state or "none")
+    return name if name in OTHER_MARKS or name in {*states.TaskState} else "other"
+
+
+@register.simple_tag(takes_context=True)
+def moment(context: Context, value: datetime | str | None, empty: str = "") -> str:
+    """A time in UTC; scripts write it in the reader's zone. Nothing gives ``empty``."""
+    at = datetime.fromisoformat(value) if isinstance(value, str) and value else value
+    if not isinstance(at, datetime):
+        return empty
+    at = at.astimezone(UTC)
+    now = context.get("now")
+    year = "" if isinstance(now, datetime) and now.year == at.year else f" {at.year}"
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
+        at.strftime(f"%d %b{year} %H:%M:%S"),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def duration(context: Context, start: datetime | None, end: datetime | None = None) -> str:
+    """How long from ``start`` to ``end``; without an end it goes on until now, and ticks."""
+    if start is None:
+        return ""
+    if end is not None:
+        return in_words((end - start).total_seconds())
+    text = in_words((context["now"] - start).total_seconds())
+    return format_html('<span data-since="{}">{}</span>', start.isoformat(), text)
+
+
+@register.simple_tag(takes_context=True)
+def until(context: Context, end: datetime | None) -> str:
+    """How long until ``end``; ticks down."""
+    if end is None:
+        return ""
+    text = in_words((end - context["now"]).total_seconds())
+    return format_html('<span data-until="{}">{}</span>', end.isoformat(), text)
+
+
+@register.filter
+def in_words(seconds: float | None) -> str:
+    """``4 m 12 s``; below ten seconds with a tenth, below one in milliseconds."""
+    if seconds is None:
+        return ""
+    seconds = max(0.0, seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    whole = int(seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+@register.simple_tag(takes_context=True)
+def qs(context: Context, **changes: object) -> str:
+    """This page's address with some parameters changed; ``name=None`` takes one out."""
+    return changed(context["request"], changes)
+
+
+@register.simple_tag(takes_context=True)
+def link(context: Context, name: str, *args: object, **parameters: object) -> str:
+    """The address of another page, carrying the lens on while it is on."""
+    return reverse(f"dashboard:{name}", args=args) + carried(context["request"], parameters)
+
+
+@register.simple_tag(takes_context=True)
+def lens_on(context: Context) -> bool:
+    """Whether this page shows filtered records."""
+    request = context.get("request")
+    return request is not None and is_lens_on(request)
+
+
+@register.inclusion_tag("dashboard/parts/place.html", takes_context=True)
+def place(context: Context, name: str, label: str, icon_name: str, key: str = "") -> dict[str, Any]:
+    """One entry of the navigation, marked when the reader is there."""
+    match = context["request"].resolver_match
+    here = match.url_name if match else ""
+    noun = name.removesuffix("_list")
+    return {
+        "href": link(context, name),
+        "label": label,
+        "icon_name": icon_name,
+        "key": key,
+        "is_here": here == name or (here or "").startswith(f"{noun}_"),
+    }
+
+
+@register.inclusion_tag("dashboard/parts/tab.html", takes_context=True)
+def tab(context: Context, name: str, label: str, counts: Counts | None = None) -> dict[str, Any]:
+    """One tab of a detail page, a link to the same record; the lens goes along, filters do not."""
+    request = context["request"]
+    return {
+        "href": carried(request, {"tab": name}) or "?",
+        "label": label,
+        "counts": counts,
+        "is_here": context["tab"] == name,
+    }
+
+
+@register.inclusion_tag("dashboard/parts/counts.html", takes_context=True)
+def count_line(context: Context, listing: Listing[Any]) -> dict[str, Any]:
+    """``23 shown · 4 filtered`` with the reasons, and the switch."""
+    request = context["request"]
+    counts = listing.counts
+    reasons = [
+        {
+            "code": code,
+            "number": number,
+            "href": changed(request, {"filtered": "only", "why": code}),
+            "is_here": listing.asked.why == (code,),
+        }
+        for code, number in counts.by_reason.items()
+    ]
+    return {
+        "counts": counts,
+        "noun": listing.noun,
+        "more": "" if counts.exact else "+",
+        "reasons": reasons,
+        "is_on": listing.is_lens_on,
+        "is_only": listing.is_only_filtered,
+        "switch": changed(request, {"filtered": None if listing.is_lens_on else "1", "why": None}),
+        "all": changed(request, {"filtered": "1", "why": None}),
+        "only": changed(request, {"filtered": "only", "why": None}),
+    }
+
+
+@register.simple_tag(takes_context=True)
+def sort(context: Context, listing: Listing[Any], column: str, label: str) -> str:
+    """A column heading that orders the list; plain text where the list cannot be ordered so."""
+    asked = getattr(listing, "asked", None)
+    if asked is None or column not in asked.ORDERS:
+        return label
+    now = asked.ordered_by
+    following = column if now == f"-{column}" else f"-{column}"
+    arrow = {column: " ↑", f"-{column}": " ↓"}.get(now, "")
+    href = changed(context["request"], {"order": following})
+    return format_html('<a class="sort" href="{}">{}{}</a>', href, label, arrow)
+
+
+@register.filter
+def as_json(value: object) -> str:
+    """The value as JSON that a person can read."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str, sort_keys=True)
+
+
+@register.filter
+def lookup(mapping: Mapping[Any, Any], key: object) -> object:
+    """The value under the key, or nothing."""
+    return mapping.get(key)
+
+
+@register.filter
+def short(value: object) -> str:
+    """The last 12 characters of an id: where time-ordered ids differ."""
+    text = str(value or "")
+    return text if len(text) <= 13 else f"…{text[-12:]}"
+
+
+@register.simple_tag(takes_context=True)
+def look(context: Context) -> str:
+    """The chosen look: light, dark, contrast, or system."""
+    request = context.get("request")
+    chosen = request.COOKIES.get("daylight_look", "system") if request else "system"
+    return chosen if chosen in LOOKS else "system"
+
+
+@register.filter
+def split_words(text: str) -> list[str]:
+    """The words of the text."""
+    return text.split()
+
+
+@register.filter
+def plainly(value: object) -> str:
+    """A stored value in a line of text."""
+    if isinstance(value, list | tuple):
+        return ", ".join(str(one) for one in value)
+    return str(value)
+
+
+@register.filter
+def minus(value: int, other: int) -> int:
+    """The difference."""
+    return value - other

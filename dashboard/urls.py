@@ -1,0 +1,58 @@
+"""Addresses of the pages; each is called as its view and its template."""
+
+from __future__ import annotations
+
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import path, register_converter
+
+from dashboard.converters import FlowId, RunKey
+from dashboard.views import (
+    attempts,
+    executor_events,
+    flows,
+    home,
+    jobs,
+    leases,
+    pools,
+    preferences,
+    runs,
+    task_instances,
+)
+
+app_name = "dashboard"
+
+register_converter(FlowId, "flow_id")
+register_converter(RunKey, "run_key")
+
+urlpatterns = [
+    path("", home.home, name="home"),
+    path("login/", LoginView.as_view(template_name="login.html"), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("preferences/look/", preferences.set_look, name="set_look"),
+    path("flows/", flows.flow_list, name="flow_list"),
+    path("flows/<flow_id:flow_id>/", flows.flow_detail, name="flow_detail"),
+    path("flows/<flow_id:flow_id>/trigger/", flows.flow_trigger, name="flow_trigger"),
+    path("flows/<flow_id:flow_id>/pause/", flows.flow_pause, name="flow_pause"),
+    path("flows/<flow_id:flow_id>/unpause/", flows.flow_unpause, name="flow_unpause"),
+    path("flows/<flow_id:flow_id>/runs/<run_key:run_id>/", runs.run_by_key, name="run_by_key"),
+    path("runs/", runs.run_list, name="run_list"),
+    path("runs/<int:run>/", runs.run_detail, name="run_detail"),
+    path("task-instances/", task_instances.task_instance_list, name="task_instance_list"),
+    path(
+        "task-instances/<int:ti>/",
+        task_instances.task_instance_detail,
+        name="task_instance_detail",
+    ),
+    path("attempts/", attempts.attempt_list, name="attempt_list"),
+    path("attempts/<uuid:attempt_id>/", attempts.attempt_detail, name="attempt_detail"),
+    path("attempts/<uuid:attempt_id>/log/", attempts.attempt_log, name="attempt_log"),
+    path("executor-events/", executor_events.executor_event_list, name="executor_event_list"),
+    path(
+        "executor-events/<int:event>/",
+        executor_events.executor_event_detail,
+        name="executor_event_detail",
+    ),
+    path("leases/", leases.lease_list, name="lease_list"),
+    path("jobs/", jobs.job_list, name="job_list"),
+    path("pools/", pools.pool_list, name="pool_list"),
+]

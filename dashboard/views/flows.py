@@ -1,0 +1,197 @@
+"""Flows: the list, one flow with its runs and its graph, and the buttons: trigger, pause, unpause."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from dashboard import answer, listing
+from dashboard.pictures import picture_of
+from dashboard.views.preferences import came_from
+from scheduler_app.operations.pause_flow import set_paused
+from scheduler_app.operations.trigger_run import trigger_run
+from scheduler_app.queries import flow_files, flow_versions, flows, runs, task_instances
+from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter, RunFilter
+from scheduler_app.rules import errors
+from scheduler_app.rules.timetable import describe, next_fire_times
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from dashboard.answer import Reading
+    from scheduler_app.queries.flows import FlowRow
+
+FIELDS: Final = ("q", "state", "tag", "owner")
+TABS: Final = ("runs", "graph", "versions", "details")
+RUN_FIELDS: Final = ("state", "run_type", "run_id", "started_at_gte")
+NEXT_RUNS: Final = 5  # fire times shown ahead: clock changes must be seen before they come
+CONF_CHARACTERS_MAX: Final = 200_000
+
+
+@answer.page
+def flow_list(request: HttpRequest) -> HttpResponse:
+    """Flows with their newest runs; faulty files on top."""
+    reading = answer.begin(request)
+    found = listing.read(request, reading, FlowFilter, flows.page, noun="flows", fields=FIELDS)
+    context = {
+        "list": found,
+        "strips": runs.latest_of_flows(reading.scope, [row.flow_id for row in found.rows]),
+        "schedules": {row.flow_id: _schedule(row) for row in found.rows},
+        "faulty": flow_files.faulty(reading.scope),
+    }
+    return answer.answer(
+        request, "dashboard/flow_list.html", reading, context, topics=["flows", "runs"]
+    )
+
+
+def _schedule(flow: FlowRow) -> str:
+    if not flow.schedule:
+        return "by hand only"
+    return describe(flow.schedule, flow.timezone or "UTC")
+
+
+@answer.page
+def flow_detail(request: HttpRequest, flow_id: str) -> HttpResponse:
+    """One flow under one tab."""
+    reading = answer.begin(request)
+    flow = flows.one(reading.scope, flow_id)
+    tab = request.GET.get("tab", "")
+    tab = tab if tab in TABS else "runs"
+    context = {
+        "flow": flow,
+        "tab": tab,
+        "schedule": _schedule(flow),
+        "faulty": [
+            file
+            for file in flow_files.faulty(reading.scope)
+            if flow_id in file.flow_ids or (file.folder, file.path) == (flow.folder, flow.path)
+        ],
+        **_TAB_CONTEXTS[tab](request, reading, flow),
+    }
+    return answer.answer(
+        request, "dashboard/flow_detail.html", reading, context, topics=["flows", "runs"]
+    )
+
+
+def _runs(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        RunFilter,
+        runs.page,
+        noun="runs",
+        fields=RUN_FIELDS,
+        flow_id=(flow.flow_id,),
+    )
+    tallies = task_instances.state_counts(reading.scope, [row.id for row in found.rows])
+    return {"list": found, "tallies": tallies}
+
+
+def _graph(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
+    del request
+    if flow.version_id is None:
+        return {}
+    definition = flow_versions.one(reading.scope, flow.version_id).graph()
+    return {"picture": picture_of(definition), "tasks": definition.tasks}
+
+
+def _versions(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        FlowVersionFilter,
+        flow_versions.page,
+        noun="versions",
+        flow_id=(flow.flow_id,),
+    )
+    return {"list": found}
+
+
+def _details(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
+    del request
+    if not flow.schedule:
+        return {"fire_times": ()}
+    zone = flow.timezone or "UTC"
+    return {"fire_times": next_fire_times(flow.schedule, zone, reading.now, NEXT_RUNS)}
+
+
+_TAB_CONTEXTS: Final = {
+    "runs": _runs,
+    "graph": _graph,
+    "versions": _versions,
+    "details": _details,
+}
+
+
+@answer.translated
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def flow_trigger(request: HttpRequest, flow_id: str) -> HttpResponse:
+    """The form for a run by hand; posted, the run exists and its page is next."""
+    reading = answer.begin(request)
+    flow = flows.one(reading.scope, flow_id)
+    if request.method != "POST":
+        typed = {"conf": json.dumps(dict(flow.params or {}), indent=2), "run_id": "", "note": ""}
+        return answer.answer(
+            request, "dashboard/flow_trigger.html", reading, {"flow": flow, "typed": typed}
+        )
+    typed = {name: request.POST.get(name, "").strip() for name in ("conf", "run_id", "note")}
+    try:
+        run = trigger_run(
+            flow_id=flow_id,
+            actor=request.user.get_username(),
+            conf=_conf(typed["conf"]),
+            run_id=typed["run_id"] or None,
+            note=typed["note"],
+        )
+    except (errors.InvalidInput, errors.Conflict) as error:
+        # What was typed stays, beside what is wrong with it.
+        context = {"flow": flow, "typed": typed, "error": str(error)}
+        return answer.answer(request, "dashboard/flow_trigger.html", reading, context, status=400)
+    messages.success(request, f"Run {run.run_key} was created.")
+    return HttpResponseRedirect(reverse("dashboard:run_detail", args=[run.pk]))
+
+
+def _conf(text: str) -> dict[str, Any] | None:
+    if not text:
+        return None
+    if len(text) > CONF_CHARACTERS_MAX:
+        message = f"conf has {len(text)} characters; at most {CONF_CHARACTERS_MAX} are allowed"
+        raise errors.InvalidInput(message, field="conf")
+    try:
+        conf = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise errors.InvalidInput(f"conf is not JSON: {error}", field="conf") from error
+    if not isinstance(conf, dict):
+        raise errors.InvalidInput('conf must be a JSON object, such as {"day": 1}', field="conf")
+    return conf
+
+
+@answer.act
+def flow_pause(request: HttpRequest, flow_id: str) -> HttpResponse:
+    """The flow's schedule creates no more runs."""
+    return _set_paused(request, flow_id, is_paused=True)
+
+
+@answer.act
+def flow_unpause(request: HttpRequest, flow_id: str) -> HttpResponse:
+    """The flow's schedule creates runs again."""
+    return _set_paused(request, flow_id, is_paused=False)
+
+
+def _set_paused(request: HttpRequest, flow_id: str, *, is_paused: bool) -> HttpResponse:
+    flows.one(answer.begin(request).scope, flow_id)  # only what the reader may see
+    set_paused(flow_id=flow_id, is_paused=is_paused, actor=request.user.get_username())
+    told = (
+        f"{flow_id} is paused: its schedule creates no runs. Runs that exist go on."
+        if is_paused
+        else f"{flow_id} is unpaused: its schedule creates runs again."
+    )
+    messages.success(request, told)
+    return HttpResponseRedirect(came_from(request))

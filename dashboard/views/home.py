@@ -1,0 +1,152 @@
+"""The first page: is it us, what broke, since when, who decides, and what was set aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from django.http import QueryDict
+from django.urls import reverse
+
+from dashboard import answer
+from dashboard.views.runs import problem_of
+from scheduler_app.queries import (
+    attempts,
+    executor_events,
+    flow_files,
+    health,
+    incidents,
+    lease_events,
+    lens,
+    metrics,
+    runs,
+)
+from scheduler_app.queries.filters import (
+    AttemptFilter,
+    EventFilter,
+    IncidentFilter,
+    LeaseEventFilter,
+    RunFilter,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from django.http import HttpRequest, HttpResponse
+
+    from dashboard.answer import Reading
+    from dashboard.views.runs import Problem
+    from scheduler_app.queries.runs import RunRow
+
+WINDOW: Final = timedelta(hours=24)
+TROUBLES_MAX: Final = 5
+LEASE_EVENTS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A run that failed, and the first thing that went wrong in it."""
+
+    run: RunRow
+    problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsideReason:
+    """One code, how many records have it, and where they are listed."""
+
+    code: str
+    number: int
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """How many records of one kind came in the window, and how many of them were set aside."""
+
+    noun: str
+    only: str  # address of the list of those alone
+    reasons: tuple[AsideReason, ...]
+    counts: lens.Counts
+
+
+@answer.page
+def home(request: HttpRequest) -> HttpResponse:
+    """The state of the whole stack."""
+    reading = answer.begin(request)
+    since = reading.now - WINDOW
+    state = health.health(reading.scope)
+    failed = runs.page(
+        RunFilter(state=("failed",), ended_at_gte=since, order="-ended_at", limit=TROUBLES_MAX),
+        reading.scope,
+    )
+    context = {
+        "health": state,
+        "sentence": _sentence(state),
+        "numbers": metrics.numbers(),
+        "since": in_address(since),
+        "failed": failed.counts,
+        "troubles": [Trouble(run=run, problem=problem_of(reading, run)) for run in failed.rows],
+        "incidents": incidents.page(IncidentFilter(state=("open",)), reading.scope),
+        "faulty": flow_files.faulty(reading.scope),
+        "asides": _asides(reading, since),
+        "lease_events": lease_events.page(LeaseEventFilter(limit=LEASE_EVENTS_MAX), reading.scope),
+    }
+    return answer.answer(
+        request, "dashboard/home.html", reading, context, topics=["home", "runs", "leases", "flows"]
+    )
+
+
+def _sentence(state: health.Health) -> str:
+    """What an on-call reader needs first, in one sentence."""
+    sick = [component for component in state.components if not component.is_healthy]
+    if not sick:
+        return "Every component gets on."
+    parts = [
+        f"{component.kind}: none is running"
+        if component.progress_age_s is None
+        else f"{component.kind}: no progress for {component.progress_age_s:.0f} s"
+        for component in sick
+    ]
+    return "Degraded. " + "; ".join(parts) + "."
+
+
+def _asides(reading: Reading, since: datetime) -> tuple[Aside, ...]:
+    kinds: tuple[tuple[str, str, str, lens.Noun[Any], Any], ...] = (
+        ("runs", "run_list", "created_at_gte", runs.NOUN, RunFilter),
+        ("attempts", "attempt_list", "issued_at_gte", attempts.NOUN, AttemptFilter),
+        (
+            "executor events",
+            "executor_event_list",
+            "received_at_gte",
+            executor_events.NOUN,
+            EventFilter,
+        ),
+    )
+    return tuple(
+        _aside(
+            noun, url_name, name, since, lens.counts(source, kind(**{name: since}), reading.scope)
+        )
+        for noun, url_name, name, source, kind in kinds
+    )
+
+
+def _aside(noun: str, url_name: str, name: str, since: datetime, counts: lens.Counts) -> Aside:
+    window = QueryDict(mutable=True)
+    window.update({"filtered": "only", name: in_address(since)})
+    only = f"{reverse(f'dashboard:{url_name}')}?{window.urlencode(safe=':')}"
+    return Aside(
+        noun=noun,
+        only=only,
+        reasons=tuple(
+            AsideReason(code=code, number=number, href=f"{only}&why={code}")
+            for code, number in counts.by_reason.items()
+        ),
+        counts=counts,
+    )
+
+
+def in_address(at: datetime) -> str:
+    """The time as an address says it."""
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,248 @@
+"""Runs: the list, and one run with its task instances, attempts, events and all that was set aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from dashboard import answer, listing
+from dashboard.addresses import carried
+from dashboard.pictures import picture_of
+from scheduler_app.queries import (
+    attempts,
+    executor_events,
+    flow_versions,
+    lens,
+    run_attempts,
+    runs,
+    task_instances,
+)
+from scheduler_app.queries.filters import (
+    AttemptFilter,
+    EventFilter,
+    RunAttemptFilter,
+    RunFilter,
+    TaskInstanceFilter,
+)
+from scheduler_app.queries.list_filter import Lens
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from dashboard.answer import Reading
+    from scheduler_app.queries.attempts import AttemptDetail, AttemptRow
+    from scheduler_app.queries.runs import RunRow
+    from scheduler_app.queries.task_instances import TaskInstanceRow
+
+FIELDS: Final = ("flow_id", "state", "run_type", "run_id", "started_at_gte", "started_at_lte")
+TABS: Final = ("summary", "graph", "attempts", "filtered", "events", "details")
+TASKS_LIMIT: Final = 200  # rows of the summary
+ASIDE_LIMIT: Final = 100  # rows of each kind on the tab of filtered records
+ATTEMPTS_LIMIT: Final = 500  # looked at for the task instances of one page
+
+
+@answer.page
+def run_list(request: HttpRequest) -> HttpResponse:
+    """Runs, newest first."""
+    reading = answer.begin(request)
+    found = listing.read(request, reading, RunFilter, runs.page, noun="runs", fields=FIELDS)
+    tallies = task_instances.state_counts(reading.scope, [row.id for row in found.rows])
+    context = {"list": found, "tallies": tallies}
+    return answer.answer(request, "dashboard/run_list.html", reading, context, topics=["runs"])
+
+
+@answer.page
+def run_by_key(request: HttpRequest, flow_id: str, run_id: str) -> HttpResponse:
+    """The run's page, found by its text id."""
+    reading = answer.begin(request)
+    run = runs.by_key(reading.scope, flow_id, run_id)
+    return HttpResponseRedirect(
+        reverse("dashboard:run_detail", args=[run.id]) + carried(request, {})
+    )
+
+
+@answer.page
+def run_detail(request: HttpRequest, run: int) -> HttpResponse:
+    """One run under one tab."""
+    reading = answer.begin(request)
+    row = runs.one(reading.scope, run)
+    tab = request.GET.get("tab", "")
+    tab = tab if tab in TABS else "summary"
+    context = {
+        "run": row,
+        "tab": tab,
+        "problem": problem_of(reading, row),
+        "tab_counts": _tab_counts(reading, run),
+        **_TAB_CONTEXTS[tab](request, reading, row),
+    }
+    return answer.answer(
+        request, "dashboard/run_detail.html", reading, context, topics=[f"run:{run}"]
+    )
+
+
+def _tab_counts(reading: Reading, run: int) -> dict[str, lens.Counts]:
+    scope = reading.scope
+    return {
+        "tasks": lens.counts(task_instances.NOUN, TaskInstanceFilter(run=(run,)), scope),
+        "attempts": lens.counts(attempts.NOUN, AttemptFilter(run=(run,)), scope),
+        "events": lens.counts(executor_events.NOUN, EventFilter(run=(run,)), scope),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """The first thing that went wrong in a run, and what its attempt said."""
+
+    ti: TaskInstanceRow
+    attempt: AttemptDetail | None
+    others: int  # more task instances that failed themselves
+    blocked: int  # that could not start because of it
+
+
+def problem_of(reading: Reading, run: RunRow) -> Problem | None:
+    """The first failed task instance of a run, if any failed."""
+    asked = TaskInstanceFilter(run=(run.id,), state=("failed",), order="ended_at", limit=1)
+    failed = task_instances.page(asked, reading.scope)
+    if not failed.rows:
+        return None
+    ti = failed.rows[0]
+    blocked = TaskInstanceFilter(run=(run.id,), state=("upstream_failed",))
+    return Problem(
+        ti=ti,
+        attempt=attempts.one(reading.scope, ti.attempt_id) if ti.attempt_id else None,
+        others=failed.counts.shown - 1,
+        blocked=lens.counts(task_instances.NOUN, blocked, reading.scope).shown,
+    )
+
+
+def _summary(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        TaskInstanceFilter,
+        task_instances.page,
+        noun="task instances",
+        fields=("state", "task_id", "pool", "queue"),
+        order="id",
+        limit=TASKS_LIMIT,
+        run=(run.id,),
+    )
+    return {"list": found, "of": of_task_instances(reading, found.rows)}
+
+
+@dataclass(slots=True, kw_only=True)
+class OfTaskInstance:
+    """What the attempts of a task instance add to its row."""
+
+    current: AttemptRow | None = None
+    attempts: int = 0
+    filtered: int = 0
+
+
+def of_task_instances(
+    reading: Reading, rows: tuple[TaskInstanceRow, ...]
+) -> dict[int, OfTaskInstance]:
+    """For each task instance: its current attempt, and how many attempts it has, how many filtered.
+
+    Read in parts of 200, the number of values that one parameter may have.
+    """
+    found = {row.id: OfTaskInstance() for row in rows}
+    ids = [row.id for row in rows]
+    for start in range(0, len(ids), TASKS_LIMIT):
+        asked = AttemptFilter(
+            ti=tuple(ids[start : start + TASKS_LIMIT]), filtered=Lens.ALL, limit=ATTEMPTS_LIMIT
+        )
+        for attempt in attempts.page(asked, reading.scope).rows:
+            of = found[attempt.ti or 0]
+            of.attempts += 1
+            if attempt.is_filtered:
+                of.filtered += 1
+            elif attempt.kind == "task":
+                of.current = attempt
+    return found
+
+
+def _graph(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    version = flow_versions.one(reading.scope, run.version_id)
+    found = listing.read(
+        request,
+        reading,
+        TaskInstanceFilter,
+        task_instances.page,
+        noun="task instances",
+        order="id",
+        limit=1,
+        run=(run.id,),
+    )
+    cells = task_instances.cells(reading.scope, [run.id])[run.id]
+    aside = AttemptFilter(run=(run.id,), filtered=Lens.ONLY, limit=ATTEMPTS_LIMIT)
+    with_filtered = {row.ti for row in attempts.page(aside, reading.scope).rows if row.ti}
+    return {"list": found, "picture": picture_of(version.graph(), cells, with_filtered)}
+
+
+def _attempts(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        AttemptFilter,
+        attempts.page,
+        noun="attempts",
+        fields=("task_id", "state", "outcome", "hostname"),
+        run=(run.id,),
+    )
+    return {"list": found}
+
+
+def _events(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        EventFilter,
+        executor_events.page,
+        noun="executor events",
+        fields=("task_id", "verdict", "kind"),
+        run=(run.id,),
+    )
+    return {"list": found}
+
+
+def _filtered(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    del request  # this tab has no filters: it is the other half of the record
+    only: dict[str, Any] = {"run": (run.id,), "filtered": Lens.ONLY, "limit": ASIDE_LIMIT}
+    scope = reading.scope
+    tasks = task_instances.page(TaskInstanceFilter(**only), scope)
+    tries = attempts.page(AttemptFilter(**only), scope)
+    events = executor_events.page(EventFilter(**only), scope)
+    goes = run_attempts.page(RunAttemptFilter(**only), scope)
+    counts = (tasks.counts, tries.counts, events.counts, goes.counts)
+    return {
+        "lists": {"tasks": tasks, "attempts": tries, "events": events, "run_attempts": goes},
+        "of": of_task_instances(reading, tasks.rows),
+        "filtered_number": sum(one.filtered for one in counts),
+        "record_number": sum(one.total for one in counts),
+    }
+
+
+def _details(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        RunAttemptFilter,
+        run_attempts.page,
+        noun="run attempts",
+        run=(run.id,),
+    )
+    return {"list": found}
+
+
+_TAB_CONTEXTS: Final = {
+    "summary": _summary,
+    "graph": _graph,
+    "attempts": _attempts,
+    "filtered": _filtered,
+    "events": _events,
+    "details": _details,
+}

@@ -1,0 +1,129 @@
+"""Task instances: the list, and one with its attempts, log, events and what it waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from dashboard import answer, listing
+from dashboard.logs import log_of
+from dashboard.views.runs import of_task_instances
+from scheduler_app.queries import attempts, executor_events, lens, runs, task_instances
+from scheduler_app.queries.filters import AttemptFilter, EventFilter, TaskInstanceFilter
+from scheduler_app.rules import errors
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
+
+    from dashboard.answer import Reading
+    from scheduler_app.queries.task_instances import TaskInstanceRow
+
+FIELDS: Final = ("flow_id", "run_id", "task_id", "state", "pool", "queue", "started_at_gte")
+TABS: Final = ("attempts", "log", "events", "details")
+
+
+@answer.page
+def task_instance_list(request: HttpRequest) -> HttpResponse:
+    """Task instances, newest first."""
+    reading = answer.begin(request)
+    found = listing.read(
+        request,
+        reading,
+        TaskInstanceFilter,
+        task_instances.page,
+        noun="task instances",
+        fields=FIELDS,
+    )
+    context = {"list": found, "of": of_task_instances(reading, found.rows), "with_run": True}
+    return answer.answer(
+        request, "dashboard/task_instance_list.html", reading, context, topics=["runs"]
+    )
+
+
+@answer.page
+def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
+    """One task instance under one tab."""
+    reading = answer.begin(request)
+    row = task_instances.one(reading.scope, ti)
+    tab = request.GET.get("tab", "")
+    tab = tab if tab in TABS else "attempts"
+    context = {
+        "ti": row,
+        "run": runs.one(reading.scope, row.run) if row.run_id else None,
+        "tab": tab,
+        "attempt": attempts.one(reading.scope, row.attempt_id) if row.attempt_id else None,
+        "tab_counts": {
+            "attempts": lens.counts(attempts.NOUN, AttemptFilter(ti=(ti,)), reading.scope),
+            "events": lens.counts(executor_events.NOUN, EventFilter(ti=(ti,)), reading.scope),
+        },
+        **_TAB_CONTEXTS[tab](request, reading, row),
+    }
+    return answer.answer(
+        request,
+        "dashboard/task_instance_detail.html",
+        reading,
+        context,
+        topics=[f"ti:{ti}", f"run:{row.run}"],
+    )
+
+
+def _attempts(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
+    found = listing.read(
+        request, reading, AttemptFilter, attempts.page, noun="attempts", ti=(ti.id,)
+    )
+    return {"list": found}
+
+
+def _log(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
+    """The log of the chosen attempt; the switcher shows filtered ones while the lens is on."""
+    found = listing.read(
+        request,
+        reading,
+        AttemptFilter,
+        attempts.page,
+        noun="attempts",
+        order="fence",
+        ti=(ti.id,),
+    )
+    chosen = _chosen(request.GET.get("attempt"), ti)
+    if chosen is None:
+        return {"list": found}
+    attempt = attempts.one(reading.scope, chosen)
+    return {"list": found, "log_attempt": attempt, "log": log_of(reading, attempt)}
+
+
+def _chosen(text: str | None, ti: TaskInstanceRow) -> UUID | None:
+    if not text:
+        return ti.attempt_id
+    try:
+        return UUID(text)
+    except ValueError:
+        raise errors.InvalidInput(
+            "attempt: not an attempt id (8-4-4-4-12 hexadecimal digits).", parameter="attempt"
+        ) from None
+
+
+def _events(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        EventFilter,
+        executor_events.page,
+        noun="executor events",
+        fields=("verdict", "kind"),
+        ti=(ti.id,),
+    )
+    return {"list": found}
+
+
+def _details(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
+    del request, reading, ti
+    return {}
+
+
+_TAB_CONTEXTS: Final = {
+    "attempts": _attempts,
+    "log": _log,
+    "events": _events,
+    "details": _details,
+}

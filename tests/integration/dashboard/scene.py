@@ -1,0 +1,213 @@
+"""A small installation with records of every standing, each made by the product's own moves."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduler_app.models import Attempt
+from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.states import AttemptOutcome, TaskState
+from scheduler_app.transitions import attempt as moves
+from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks
+from scheduler_app.transitions.executor_event import NewEvent, record_events
+from scheduler_app.transitions.identity import database_identity
+from scheduler_app.transitions.ids import uuid7
+from scheduler_app.transitions.job import end_job, start_job
+from scheduler_app.worker import refuse
+
+if TYPE_CHECKING:
+    from scheduler_app.transitions.attempt import Message
+    from tests.world import World
+
+SALES = (
+    TaskDefinition(task_id="extract", retries=2, retry_delay_s=1, line=7),
+    TaskDefinition(task_id="clean", upstream=("extract",)),
+    TaskDefinition(task_id="exchange_rates", upstream=("extract",)),
+    TaskDefinition(task_id="transform", upstream=("clean", "exchange_rates")),
+    TaskDefinition(task_id="load_warehouse", upstream=("transform",)),
+    TaskDefinition(task_id="report", upstream=("load_warehouse", "extract")),
+)
+ERROR = {
+    "type": "OSError",
+    "message": "disk quota exceeded on /srv/warehouse",
+    "traceback": "Traceback (most recent call last):\n  File 'nightly_sales.py', line 31\nOSError: disk quota",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The numbers of what was made."""
+
+    healed: int  # a run that succeeded after a retry, with a late event and a refused delivery
+    failed: int  # a run whose load failed
+    running: int  # a run in the middle
+    ghost: uuid.UUID  # an attempt that nobody issued
+    retried: int  # the task instance that was retried in the healed run
+
+
+def build(world: World) -> Scene:
+    """The scene is in the database."""
+    sales = world.flow("nightly_sales", SALES, schedule="0 2 * * *", owner="finance")
+    world.flow("hourly_sync", (TaskDefinition(task_id="sync"),), schedule="0 * * * *")
+    start_job(
+        world.connection,
+        job_id=world.worker,
+        kind="worker",
+        name="",
+        hostname="host-1",
+        pid=4700,
+        detail={"queues": ["default"], "concurrency": 2},
+    )
+    gone = uuid7()
+    start_job(
+        world.connection,
+        job_id=gone,
+        kind="worker",
+        name="",
+        hostname="host-1",
+        pid=3100,
+        detail={},
+    )
+    end_job(world.connection, job_id=gone)
+    healed = world.run(sales, "manual__healed")
+    retried = _fail_once(world, healed)
+    world.play(healed)
+    _witness(world, healed)
+    failed = world.run(sales, "manual__failed")
+    _play_until(world, failed, "load_warehouse")
+    world.play(failed)
+    running = world.run(sales, "manual__running")
+    world.tick(running)
+    (first,) = world.messages
+    world.messages = []
+    world.claim(first)
+    _print(world, first.attempt_id, b"page 1 of 10\n\x1b[32mrows 4096\x1b[0m\n")
+    return Scene(
+        healed=healed, failed=failed, running=running, ghost=_ghost(world), retried=retried
+    )
+
+
+def _fail_once(world: World, run: int) -> int:
+    """The first task failed once and was dispatched again; its first attempt is set aside."""
+    world.tick(run)
+    (message,) = world.messages
+    world.messages = []
+    world.claim(message)
+    _print(
+        world, message.attempt_id, b"connecting\nTraceback (most recent call last):\nTimeoutError\n"
+    )
+    _finish(world, message, TaskState.UP_FOR_RETRY, retry_after_s=0.0)
+    return message.ti_id
+
+
+def _play_until(world: World, run: int, failing: str) -> None:
+    """Everything up to the failing task succeeded; that one failed with an error."""
+    for _ in range(50):
+        world.tick(run)
+        messages, world.messages = world.messages, []
+        for message in messages:
+            claim = world.claim(message)
+            assert claim is not None
+            if claim.task_id == failing:
+                _print(
+                    world, message.attempt_id, b"copying 9 files\n\x1b[31mquota exceeded\x1b[0m\n"
+                )
+                _finish(world, message, TaskState.FAILED)
+                return
+            world.finish(message)
+    raise AssertionError(failing)
+
+
+def _finish(
+    world: World, message: Message, state: TaskState, retry_after_s: float | None = None
+) -> None:
+    moved = moves.finish(
+        world.connection,
+        ti_id=message.ti_id,
+        attempt_id=message.attempt_id,
+        nonce=uuid.UUID(int=message.attempt_id.int),
+        state=state,
+        is_open=state is TaskState.UP_FOR_RETRY,
+        outcome=AttemptOutcome.FAILED,
+        retry_after_s=retry_after_s,
+        reason="OSError: disk quota exceeded on /srv/warehouse",
+        error=ERROR,
+    )
+    assert moved is not None
+
+
+def _witness(world: World, run: int) -> None:
+    """Exits are confirmed, one comes for a replaced attempt, one message is delivered twice."""
+    attempts = list(Attempt.objects.filter(run_id=run).order_by("fence"))
+    record_events(
+        world.connection,
+        events=[
+            NewEvent(
+                attempt_id=one.id,
+                kind="exit_failed" if one.filter_code else "exit_success",
+                source="host-1:4700",
+                source_job_id=world.worker,
+                payload={"exit_code": 1 if one.filter_code else 0},
+            )
+            for one in attempts
+        ],
+    )
+    world.judge()
+    last = attempts[-1]
+    assert last.ti_id is not None
+    assert last.fence is not None
+    assert last.lease_token is not None
+    _deliver_again(
+        world,
+        refuse.Delivery(
+            attempt_id=last.id,
+            ti_id=last.ti_id,
+            fence=last.fence,
+            token=last.lease_token,
+            identity=database_identity(world.connection),
+            nonce=uuid.uuid4(),
+        ),
+    )
+
+
+def _ghost(world: World) -> uuid.UUID:
+    """A message that nobody of this installation sent is delivered."""
+    unknown = uuid7()
+    _deliver_again(
+        world,
+        refuse.Delivery(
+            attempt_id=unknown,
+            ti_id=10**9,
+            fence=1,
+            token=1,
+            identity=database_identity(world.connection),
+            nonce=uuid.uuid4(),
+        ),
+    )
+    return unknown
+
+
+def _deliver_again(world: World, delivery: refuse.Delivery) -> None:
+    """A worker refuses the delivery, as it must."""
+    facts = refuse.read_facts(world.connection, delivery)
+    code = refuse.refusal_code(delivery, facts)
+    assert code is not None
+    refuse.record_refusal(
+        world.connection,
+        delivery=delivery,
+        code=code,
+        facts=facts,
+        identity=delivery.identity,
+        source="host-1:4700",
+        job_id=world.worker,
+        hostname="host-1",
+        pid=4700,
+    )
+
+
+def _print(world: World, attempt_id: uuid.UUID, data: bytes) -> None:
+    append_log_chunks(
+        world.connection, chunks=[LogChunk(attempt_id=attempt_id, start_offset=0, data=data)]
+    )
