@@ -229,8 +229,10 @@ def test_a_signal_while_it_is_being_prepared_ends_it_at_once(tmp_path: Path) -> 
     stack = Stack(tmp_path, flags=["--no-examples"])
     assert not data_folder.logs_of(stack.data_dir).exists()
     process = subprocess.Popen(
-        [sys.executable, "manage.py", "up", "--data-dir", str(stack.data_dir)]
-        + ["--port", str(stack.port)],
+        [
+            *(sys.executable, "manage.py", "up", "--data-dir", str(stack.data_dir)),
+            *("--port", str(stack.port)),
+        ],
         cwd=CHECKOUT,
         env=stack._environment,
         stdout=subprocess.DEVNULL,

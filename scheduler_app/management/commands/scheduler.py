@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from celery import current_app
+from celery.app import app_or_default
 from django.core.management.base import BaseCommand
 
 from scheduler_app.executors.celery import CeleryExecutor
@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with all leases released."""
-        scheduler = Scheduler(executor=CeleryExecutor(current_app))
+        scheduler = Scheduler(executor=CeleryExecutor(app_or_default()))
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
         scheduler.run()

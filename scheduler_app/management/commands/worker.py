@@ -6,10 +6,10 @@ import signal
 import sys
 from typing import Any
 
+from celery.app import app_or_default
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from scheduler_app.config.celery import app
 from scheduler_app.worker.service import Worker
 
 
@@ -17,7 +17,7 @@ class Command(BaseCommand):
     """Runs one worker until SIGTERM or SIGINT; any number may run on any host."""
 
     help = "Run a worker: claims attempts, runs tasks in child processes, reports."
-    requires_system_checks = ()  # it serves no pages, whose modules the checks would load
+    requires_system_checks = ("daylight",)  # not those of pages, which it never serves
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Which queues, and how many tasks at a time."""
@@ -28,7 +28,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with no task running: those that did not end in time are handed back."""
         worker = Worker(
-            app=app,
+            app=app_or_default(),
             queues=[queue.strip() for queue in options["queues"].split(",") if queue.strip()],
             concurrency=options["concurrency"],
             name=options["name"],
