@@ -1,0 +1,32 @@
+"""Fails twice, then succeeds: the tries that were replaced stay, each with its error and log."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import penguins  # type: ignore[import-not-found]  # found beside this file
+
+from scheduler_app.authoring import Context, flow, task
+
+GOOD_TRY = 3
+
+
+@task(retries=3, retry_delay=timedelta(seconds=1))
+def fetch(ctx: Context) -> int:
+    """How many penguins there are, from a source that answers at the third try."""
+    print(f"try {ctx.try_number}, fence {ctx.fence}")
+    if ctx.try_number < GOOD_TRY:
+        raise ConnectionError(f"the source did not answer at try {ctx.try_number}")
+    return sum(len(page) for page in penguins.pages())
+
+
+@task
+def tell(number: int) -> None:
+    """The number is in the log."""
+    print(f"{number} penguins, at last")
+
+
+@flow(flow_id="example_third_time_lucky", tags=["example", "retries"], owner="examples")
+def third_time_lucky() -> None:
+    """Fails twice, then succeeds."""
+    tell(fetch())
