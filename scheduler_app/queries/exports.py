@@ -50,7 +50,8 @@ class Export:
             cursor.execute(f"SET LOCAL statement_timeout = '{PREPARE_TIMEOUT_S}s'")
             cursor.execute(counting, counting_parameters)
             self.counts = lens.counts_of(cursor.fetchall()[0], is_exact=True)
-            _check_size(self.counts)
+            self.row_count = lens.rows_in(self.counts, asked)
+            _check_size(self.row_count)
             cursor.execute(
                 f"DECLARE {self._name} NO SCROLL CURSOR WITH HOLD FOR {self._statement.sql}",
                 self._statement.parameters,
@@ -130,12 +131,12 @@ FORMATS: Final[Mapping[str, tuple[str, Format]]] = {
 }
 
 
-def _check_size(counts: lens.Counts) -> None:
-    if counts.total > ROWS_MAX:
+def _check_size(rows: int) -> None:
+    if rows > ROWS_MAX:
         raise errors.InvalidInput(
-            f"This export would have {counts.total} rows, at most {ROWS_MAX} are allowed."
+            f"This export would have {rows} rows, at most {ROWS_MAX} are allowed."
             " Narrow it by flow_id, state or times.",
-            rows=counts.total,
+            rows=rows,
         )
 
 

@@ -17,6 +17,7 @@ from django.db.models import CharField, Model, Q, QuerySet, Value
 from django.db.models.functions import Cast
 
 from scheduler_app.queries import paging
+from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import errors, visibility
 
 if TYPE_CHECKING:
@@ -170,10 +171,21 @@ def counts(noun: Noun[Any], asked: ListFilter, scope: Scope) -> Counts:
         return counts_of(cursor.fetchall()[0], is_exact=is_exact)
 
 
+def rows_in(counts: Counts, asked: ListFilter) -> int:
+    """How many rows all pages of the list together show, by these counts of it."""
+    told = asked.why or tuple(counts.by_reason)
+    aside = sum(counts.by_reason.get(code, 0) for code in told)
+    shown_halves = {Lens.CURRENT: counts.shown, Lens.ONLY: aside, Lens.ALL: counts.shown + aside}
+    return shown_halves[asked.filtered]
+
+
 def one(noun: Noun[RowT], scope: Scope, found: Q, what: str) -> RowT:
     """The row that the condition finds, current or filtered. Raises ``NotFound`` naming ``what``."""
-    values = noun.rows(scope).filter(found).values_list(*noun.sources()).first()
+    values = None
+    if "\x00" not in what:  # no column can hold it, and PostgreSQL refuses the question
+        values = noun.rows(scope).filter(found).values_list(*noun.sources()).first()
     if values is None:
+        what = what.replace("\x00", "�")
         raise errors.NotFound(f"There is no {what}, or you may not see it.")
     return noun.row_of(values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.test import Client
@@ -16,7 +16,9 @@ PASSWORD = "correct horse battery staple"
 
 
 @pytest.fixture
-def ana(django_user_model: type[User]) -> User:
+def ana(django_user_model: type[User], settings: Any) -> User:
+    # Passwords are not what these tests are about, and the real hasher is slow on purpose.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return django_user_model.objects.create_user(username="ana", password=PASSWORD)
 
 

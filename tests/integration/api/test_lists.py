@@ -19,7 +19,22 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.django_db
 
-PATHS = ["flows", "runs", "task-instances", "attempts", "executor-events", "leases", "lease-events", "jobs", "triggers", "pools", "variables", "cases", "reviews", "audit"]
+PATHS = [
+    "flows",
+    "runs",
+    "task-instances",
+    "attempts",
+    "executor-events",
+    "leases",
+    "lease-events",
+    "jobs",
+    "triggers",
+    "pools",
+    "variables",
+    "cases",
+    "reviews",
+    "audit",
+]
 
 
 def listings() -> dict[str, type[NounList]]:
@@ -238,11 +253,10 @@ def test_one_reason_can_be_asked_for(api: Client) -> None:
 
 
 def test_every_view_of_the_api_is_closed_unless_it_says_otherwise() -> None:
-    views = [
-        pattern.callback.view_class
-        for pattern in [*urls.V1, *urls.urlpatterns]
-        if hasattr(getattr(pattern, "callback", None), "view_class")
+    callbacks: list[Any] = [
+        getattr(pattern, "callback", None) for pattern in [*urls.V1, *urls.urlpatterns]
     ]
+    views = [callback.view_class for callback in callbacks if hasattr(callback, "view_class")]
     assert NounExport in views
     open_views = {
         view.__name__ for view in views if view.permission_classes != ApiView.permission_classes

@@ -1,0 +1,136 @@
+"""Flows, their versions, and pausing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from scheduler_app.api import bodies
+from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.operations.pause_flow import set_paused
+from scheduler_app.queries import flow_versions, flows
+from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
+
+class FlowSerializer(StandingSerializer):
+    """One flow."""
+
+    flow_id = serializers.CharField()
+    state = serializers.CharField()
+    is_paused = serializers.BooleanField()
+    description = serializers.CharField()
+    owner = serializers.CharField()
+    tags = serializers.ListField(child=serializers.CharField())
+    shard = serializers.IntegerField()
+    version = serializers.IntegerField(allow_null=True)
+    version_id = serializers.IntegerField(allow_null=True)
+    version_created_at = serializers.DateTimeField(allow_null=True)
+    schedule = serializers.CharField(allow_null=True)
+    timezone = serializers.CharField(allow_null=True)
+    catchup = serializers.BooleanField(allow_null=True)
+    max_active_runs = serializers.IntegerField(allow_null=True)
+    max_active_tasks = serializers.IntegerField(allow_null=True)
+    params = serializers.JSONField(allow_null=True)
+    folder = serializers.CharField()
+    path = serializers.CharField()
+    next_interval_start = serializers.DateTimeField(allow_null=True)
+    next_interval_end = serializers.DateTimeField(allow_null=True)
+    last_interval_start = serializers.DateTimeField(allow_null=True)
+    last_interval_end = serializers.DateTimeField(allow_null=True)
+    frozen_at = serializers.DateTimeField(allow_null=True)
+    removed_at = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class FlowVersionSerializer(serializers.Serializer[flow_versions.FlowVersionRow]):
+    """One immutable picture of a flow."""
+
+    id = serializers.IntegerField()
+    flow_id = serializers.CharField()
+    number = serializers.IntegerField()
+    digest = serializers.CharField()
+    bundle = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class FlowVersionDetailSerializer(FlowVersionSerializer):
+    """One version with its graph."""
+
+    definition = serializers.JSONField()
+
+
+class PauseSerializer(serializers.Serializer[dict[str, Any]]):
+    """Why."""
+
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=1000, trim_whitespace=False
+    )
+
+
+class FlowList(NounList):
+    """Flows, page by page."""
+
+    noun = flows.NOUN
+    asked = FlowFilter
+    serializer = FlowSerializer
+
+
+class FlowDetail(ApiView):
+    """One flow, current or filtered."""
+
+    @extend_schema(responses=FlowSerializer)
+    def get(self, request: Request, flow_id: str) -> Response:
+        """All its fields."""
+        del request
+        row = flows.one(self.scope, flow_id)
+        return Response(FlowSerializer(row).data)
+
+
+class FlowVersionList(NounList):
+    """The versions of one flow, page by page."""
+
+    noun = flow_versions.NOUN
+    asked = FlowVersionFilter
+    serializer = FlowVersionSerializer
+
+    def get(self, request: Request, **path: str) -> Response:
+        """Versions of the flow."""
+        flows.one(self.scope, path["flow_id"])
+        return super().get(request, **path)
+
+
+class FlowVersionDetail(ApiView):
+    """One version of a flow by its number."""
+
+    @extend_schema(responses=FlowVersionDetailSerializer)
+    def get(self, request: Request, flow_id: str, number: int) -> Response:
+        """All its fields, with the definition."""
+        del request
+        row = flow_versions.by_number(self.scope, flow_id, number)
+        return Response(FlowVersionDetailSerializer(row).data)
+
+
+class FlowPause(ApiView):
+    """Whether the schedule of a flow makes new runs; ``is_paused`` is said by the address."""
+
+    is_paused = True
+
+    @extend_schema(request=PauseSerializer, responses=FlowSerializer)
+    def post(self, request: Request, flow_id: str) -> Response:
+        """The flow is as asked; asking again changes nothing."""
+        flows.one(self.scope, flow_id)
+        body = bodies.checked(PauseSerializer, request)
+        set_paused(
+            flow_id=flow_id,
+            is_paused=self.is_paused,
+            actor=request.user.get_username(),
+            reason=body["reason"],
+        )
+        return Response(FlowSerializer(flows.one(self.scope, flow_id)).data)

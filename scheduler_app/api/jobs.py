@@ -1,0 +1,54 @@
+"""Jobs: the incarnations of processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.queries import jobs
+from scheduler_app.queries.filters import JobFilter
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from rest_framework.request import Request
+
+
+class JobSerializer(StandingSerializer):
+    """One job."""
+
+    id = serializers.UUIDField()
+    kind = serializers.CharField()
+    name = serializers.CharField()
+    hostname = serializers.CharField()
+    pid = serializers.IntegerField()
+    state = serializers.CharField()
+    started_at = serializers.DateTimeField()
+    heartbeat_at = serializers.DateTimeField()
+    progress_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+    stop_requested_at = serializers.DateTimeField(allow_null=True)
+    detail = serializers.JSONField()
+
+
+class JobList(NounList):
+    """Jobs, page by page."""
+
+    noun = jobs.NOUN
+    asked = JobFilter
+    serializer = JobSerializer
+
+
+class JobDetail(ApiView):
+    """One job, current or filtered."""
+
+    @extend_schema(responses=JobSerializer)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """All its fields."""
+        del request
+        row = jobs.one(self.scope, job_id)
+        return Response(JobSerializer(row).data)

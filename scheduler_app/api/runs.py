@@ -1,0 +1,107 @@
+"""Runs: lists, one, and triggering by hand."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from scheduler_app.api import bodies
+from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.operations.trigger_run import trigger_run
+from scheduler_app.queries import flows, runs
+from scheduler_app.queries.filters import RunFilter
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
+
+class RunSerializer(StandingSerializer):
+    """One run."""
+
+    id = serializers.IntegerField()
+    flow_id = serializers.CharField()
+    run_id = serializers.CharField()
+    shard = serializers.IntegerField()
+    state = serializers.CharField()
+    state_beneath = serializers.CharField()
+    state_reason = serializers.CharField()
+    run_type = serializers.CharField()
+    logical_date = serializers.DateTimeField(allow_null=True)
+    data_interval_start = serializers.DateTimeField(allow_null=True)
+    data_interval_end = serializers.DateTimeField(allow_null=True)
+    run_attempt = serializers.IntegerField()
+    version = serializers.IntegerField()
+    version_id = serializers.IntegerField()
+    conf = serializers.JSONField()
+    note = serializers.CharField()
+    actor = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    queued_at = serializers.DateTimeField(allow_null=True)
+    started_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    deadline_at = serializers.DateTimeField(allow_null=True)
+    frozen_at = serializers.DateTimeField(allow_null=True)
+    retry_at = serializers.DateTimeField(allow_null=True)
+
+
+class RunRequestSerializer(serializers.Serializer[dict[str, Any]]):
+    """What a run may be triggered with; keys of ``conf`` that the flow does not declare are kept."""
+
+    conf = serializers.JSONField(
+        required=False, allow_null=True, validators=[bodies.check_storable]
+    )
+    logical_date = serializers.DateTimeField(required=False, allow_null=True)
+    run_id = serializers.CharField(required=False, allow_null=True, trim_whitespace=False)
+    note = serializers.CharField(
+        required=False, allow_blank=True, default="", trim_whitespace=False
+    )
+
+
+class RunList(NounList):
+    """Runs, page by page."""
+
+    noun = runs.NOUN
+    asked = RunFilter
+    serializer = RunSerializer
+
+
+class RunDetail(ApiView):
+    """One run, current or filtered."""
+
+    @extend_schema(responses=RunSerializer)
+    def get(self, request: Request, run: int) -> Response:
+        """All its fields."""
+        del request
+        row = runs.one(self.scope, run)
+        return Response(RunSerializer(row).data)
+
+
+class RunListOfFlow(RunList):
+    """The runs of one flow; a POST triggers one more."""
+
+    def get(self, request: Request, **path: str) -> Response:
+        """Runs of the flow, page by page."""
+        flows.one(self.scope, path["flow_id"])
+        return super().get(request, **path)
+
+    @extend_schema(request=RunRequestSerializer, responses={HTTPStatus.CREATED: RunSerializer})
+    def post(self, request: Request, flow_id: str) -> Response:
+        """The run exists, queued, with all its fields."""
+        flows.one(self.scope, flow_id)
+        body = bodies.checked(RunRequestSerializer, request)
+        run = trigger_run(flow_id=flow_id, actor=request.user.get_username(), **body)
+        return Response(RunSerializer(runs.one(self.scope, run.pk)).data, status=HTTPStatus.CREATED)
+
+
+class RunDetailByKey(ApiView):
+    """One run by the text of its id within its flow."""
+
+    @extend_schema(responses=RunSerializer)
+    def get(self, request: Request, flow_id: str, run_id: str) -> Response:
+        """All its fields."""
+        del request
+        return Response(RunSerializer(runs.by_key(self.scope, flow_id, run_id)).data)

@@ -1,0 +1,67 @@
+"""Task instances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.queries import task_instances
+from scheduler_app.queries.filters import TaskInstanceFilter
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
+
+class TaskInstanceSerializer(StandingSerializer):
+    """One task instance."""
+
+    id = serializers.IntegerField()
+    flow_id = serializers.CharField(allow_null=True)
+    run_id = serializers.CharField(allow_null=True)
+    run = serializers.IntegerField()
+    task_id = serializers.CharField()
+    map_index = serializers.IntegerField()
+    shard = serializers.IntegerField()
+    state = serializers.CharField()
+    state_beneath = serializers.CharField()
+    try_number = serializers.IntegerField()
+    max_tries = serializers.IntegerField()
+    resume_index = serializers.IntegerField()
+    dispatch_no = serializers.IntegerField()
+    infra_losses = serializers.IntegerField()
+    attempt_id = serializers.UUIDField(allow_null=True)
+    held_by = serializers.IntegerField(allow_null=True)
+    pool = serializers.CharField()
+    pool_slots = serializers.IntegerField()
+    queue = serializers.CharField()
+    priority = serializers.IntegerField()
+    wait = serializers.JSONField(allow_null=True)
+    ready_at = serializers.DateTimeField(allow_null=True)
+    queued_at = serializers.DateTimeField(allow_null=True)
+    started_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    next_retry_at = serializers.DateTimeField(allow_null=True)
+    next_method = serializers.CharField(allow_null=True)
+
+
+class TaskInstanceList(NounList):
+    """Task instances, page by page."""
+
+    noun = task_instances.NOUN
+    asked = TaskInstanceFilter
+    serializer = TaskInstanceSerializer
+
+
+class TaskInstanceDetail(ApiView):
+    """One task instance, current or filtered."""
+
+    @extend_schema(responses=TaskInstanceSerializer)
+    def get(self, request: Request, ti: int) -> Response:
+        """All its fields."""
+        del request
+        row = task_instances.one(self.scope, ti)
+        return Response(TaskInstanceSerializer(row).data)

@@ -1,0 +1,57 @@
+"""Tokens: a name and a password for a while of Bearer access."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.permissions import AllowAny
+from rest_framework.response import Response
+
+from scheduler_app.api import bodies
+from scheduler_app.api.reading import ApiView
+from scheduler_app.operations.issue_token import issue_token
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
+
+class SignInSerializer(serializers.Serializer[dict[str, Any]]):
+    """Who asks."""
+
+    username = serializers.CharField(max_length=150)
+    password = serializers.CharField(max_length=4096, trim_whitespace=False, write_only=True)
+
+
+class TokenSerializer(serializers.Serializer[dict[str, Any]]):
+    """The token, shown once."""
+
+    access_token = serializers.CharField()
+    token_type = serializers.CharField()
+    expires_at = serializers.DateTimeField()
+
+
+class TokenIssue(ApiView):
+    """The one address of the API, beside health and metrics, that needs no login."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    @extend_schema(
+        request=SignInSerializer, responses={HTTPStatus.CREATED: TokenSerializer}, auth=[]
+    )
+    def post(self, request: Request) -> Response:
+        """A new token for this user."""
+        issued = issue_token(**bodies.checked(SignInSerializer, request))
+        token = {
+            "access_token": issued.token,
+            "token_type": "Bearer",
+            "expires_at": issued.expires_at,
+        }
+        return Response(
+            TokenSerializer(token).data,
+            status=HTTPStatus.CREATED,
+            headers={"Cache-Control": "no-store"},
+        )

@@ -1,0 +1,115 @@
+"""The addresses of the API, of health and of metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.http import Http404
+from django.urls import URLPattern, URLResolver, include, path, re_path
+from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularAPIView
+
+from scheduler_app.api import (
+    attempts,
+    audit,
+    cases,
+    executor_events,
+    flows,
+    health,
+    jobs,
+    lease_events,
+    leases,
+    metrics,
+    pools,
+    reviews,
+    runs,
+    task_instances,
+    tokens,
+    triggers,
+    variables,
+)
+from scheduler_app.api.reading import ApiView, NounExport, NounList
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+    from rest_framework.response import Response
+
+
+class ApiDescription(SpectacularAPIView, ApiView):
+    """The API in OpenAPI 3; needs a login, as the rest."""
+
+    urlconf = "scheduler_app.api.urls"
+    authentication_classes = ApiView.authentication_classes
+    permission_classes = ApiView.permission_classes
+    renderer_classes = SpectacularAPIView.renderer_classes
+    custom_settings = {  # noqa: RUF012 - as drf-spectacular declares it
+        "TITLE": "Daylight",
+        "VERSION": "1",
+        "DESCRIPTION": "A workflow scheduler in which nothing that ran is hidden.",
+        "SCHEMA_PATH_PREFIX": "/api/v1",
+    }
+
+
+class UnknownAddress(ApiView):
+    """Says that nothing is here, in the shape of every refusal."""
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """404, whatever the method."""
+        raise Http404
+
+    post = put = patch = delete = get
+
+
+def listed(noun: str, listing: type[NounList], one: str, detail: type[ApiView]) -> list[URLPattern]:
+    """The addresses of a noun: list, export, one."""
+    return [
+        path(f"{noun}/", listing.as_view(), name=f"api-{noun}"),
+        path(f"{noun}/export/", NounExport.as_view(listing=listing), name=f"api-{noun}-export"),
+        path(f"{noun}/{one}/", detail.as_view(), name=f"api-{noun}-one"),
+    ]
+
+
+V1: list[URLPattern | URLResolver] = [
+    *listed("flows", flows.FlowList, "<str:flow_id>", flows.FlowDetail),
+    path("flows/<str:flow_id>/versions/", flows.FlowVersionList.as_view()),
+    path("flows/<str:flow_id>/versions/<int:number>/", flows.FlowVersionDetail.as_view()),
+    path("flows/<str:flow_id>/runs/", runs.RunListOfFlow.as_view()),
+    path("flows/<str:flow_id>/runs/<str:run_id>/", runs.RunDetailByKey.as_view()),
+    path("flows/<str:flow_id>/pause/", flows.FlowPause.as_view(is_paused=True)),
+    path("flows/<str:flow_id>/unpause/", flows.FlowPause.as_view(is_paused=False)),
+    *listed("runs", runs.RunList, "<int:run>", runs.RunDetail),
+    *listed(
+        "task-instances",
+        task_instances.TaskInstanceList,
+        "<int:ti>",
+        task_instances.TaskInstanceDetail,
+    ),
+    *listed("attempts", attempts.AttemptList, "<uuid:attempt_id>", attempts.AttemptDetail),
+    path("attempts/<uuid:attempt_id>/log/", attempts.AttemptLog.as_view()),
+    *listed(
+        "executor-events", executor_events.EventList, "<int:event>", executor_events.EventDetail
+    ),
+    *listed("leases", leases.LeaseList, "<int:shard>", leases.LeaseDetail),
+    *listed(
+        "lease-events", lease_events.LeaseEventList, "<int:event>", lease_events.LeaseEventDetail
+    ),
+    *listed("jobs", jobs.JobList, "<uuid:job_id>", jobs.JobDetail),
+    *listed("triggers", triggers.TriggerList, "<int:trigger>", triggers.TriggerDetail),
+    *listed("pools", pools.PoolList, "<str:name>", pools.PoolDetail),
+    *listed("variables", variables.VariableList, "<str:key>", variables.VariableDetail),
+    *listed("cases", cases.CaseList, "<int:case>", cases.CaseDetail),
+    *listed("reviews", reviews.ReviewList, "<int:review>", reviews.ReviewDetail),
+    *listed("audit", audit.AuditList, "<int:entry>", audit.AuditDetail),
+    path("health/", health.HealthDetail.as_view()),
+    path("schema/", ApiDescription.as_view(), name="api-schema"),
+    # With a slash at its end alone, so that an address without one is still sent on to the right one.
+    re_path(r"^.*/$", UnknownAddress.as_view()),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("auth/token", tokens.TokenIssue.as_view(), name="api-token"),
+    path("healthz", health.healthz, name="healthz"),
+    path("metrics", metrics.exposition, name="metrics"),
+    path("api/v1/", include(V1)),
+]

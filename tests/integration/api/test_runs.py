@@ -1,0 +1,115 @@
+"""Triggering a run, and finding it by both its ids."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheduler_app.models import Audit, Run, TaskInstance
+from tests import factories
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+pytestmark = pytest.mark.django_db
+
+
+def trigger(client: Client, flow_id: str, body: Any) -> Any:
+    return client.post(f"/api/v1/flows/{flow_id}/runs/", body, content_type="application/json")
+
+
+def test_a_run_is_made_with_all_its_fields(api: Client) -> None:
+    flow = factories.make_flow()
+    body = {
+        "conf": {"undeclared": [1, {"a": None}]},
+        "logical_date": "2026-02-03T04:05:06Z",
+        "run_id": "by-hand~1",
+        "note": "please",
+    }
+    answer = trigger(api, flow.flow_id, body)
+    assert answer.status_code == 201
+    made = answer.json()
+    assert {name: made[name] for name in body} == body
+    assert (made["state"], made["run_type"], made["actor"]) == ("queued", "manual", "ana")
+    assert (made["flow_id"], made["version"]) == (flow.flow_id, 1)
+    assert TaskInstance.objects.filter(run_id=made["id"]).count() == 2
+    assert api.get(f"/api/v1/runs/{made['id']}/").json() == made
+    assert api.get(f"/api/v1/flows/{flow.flow_id}/runs/by-hand~1/").json() == made
+    entry = Audit.objects.get(action="trigger")
+    assert (entry.actor, entry.object_id) == ("ana", str(made["id"]))
+
+
+@pytest.mark.parametrize("body", [{}, "", {"conf": None, "logical_date": None, "run_id": None}])
+def test_nothing_needs_to_be_said(api: Client, body: Any) -> None:
+    answer = trigger(api, factories.make_flow().flow_id, body)
+    assert answer.status_code == 201
+    assert answer.json()["conf"] == {}
+    assert answer.json()["run_id"].startswith("manual__")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"conf": [1]}, "conf"),
+        ({"conf": "x"}, "conf"),
+        ({"conf": {"a": "\x00"}}, "NUL"),
+        ({"conf": {"\x00": 1}}, "NUL"),
+        ('{"conf": {"a": "\\ud800"}}', "surrogate"),
+        ('{"conf": {"a": 1e999}}', "conf"),
+        ('{"conf": {"a": NaN}}', "JSON"),
+        (json.dumps({"conf": {"a": None}}).replace("null", "[" * 150 + "]" * 150), "deep"),
+        ('{"conf": ' + "[" * 100_000 + "]" * 100_000 + "}", "deep"),
+        ({"run_id": "with space"}, "run"),
+        ({"run_id": ""}, "run_id"),
+        ({"run_id": "a" * 251}, "run"),
+        ({"run_id": "ä"}, "run"),
+        ({"logical_date": "tomorrow"}, "logical_date"),
+        ({"note": "n" * 1001}, "note"),
+        ({"note": "a\x00"}, "note"),
+        ({"state": "success"}, "state: no such field"),
+        ([], "object"),
+        ("null", "object"),
+        ("{", "JSON"),
+    ],
+)
+def test_a_bad_body_makes_no_run_and_is_told(api: Client, body: Any, told: str) -> None:
+    answer = trigger(api, factories.make_flow().flow_id, body)
+    assert answer.status_code == 400, answer.content
+    assert told in answer.json()["detail"]
+    assert not Run.objects.exists()
+
+
+def test_a_run_id_that_exists_is_a_conflict(api: Client) -> None:
+    run = factories.make_run()
+    answer = trigger(api, run.flow_id, {"run_id": run.run_key})
+    assert answer.status_code == 409
+    assert answer.json()["code"] == "conflict"
+    assert Run.objects.count() == 1
+
+
+def test_a_flow_that_is_not_there_has_no_runs(api: Client) -> None:
+    assert trigger(api, "nothing", {}).status_code == 404
+
+
+def test_a_paused_flow_runs_by_hand(api: Client) -> None:
+    assert trigger(api, factories.make_flow(is_paused=True).flow_id, {}).status_code == 201
+
+
+def test_nobody_triggers_without_a_login(stranger: Client) -> None:
+    assert trigger(stranger, factories.make_flow().flow_id, {}).status_code == 401
+    assert not Run.objects.exists()
+
+
+def test_a_body_that_is_too_large_is_refused(api: Client) -> None:
+    answer = trigger(api, factories.make_flow().flow_id, {"note": "n" * 3_000_000})
+    assert answer.status_code == 413
+    assert answer.json()["code"] == "too_large"
+
+
+def test_a_body_of_another_kind_is_refused(api: Client) -> None:
+    flow = factories.make_flow()
+    answer = api.post(f"/api/v1/flows/{flow.flow_id}/runs/", "<a/>", content_type="text/xml")
+    assert answer.status_code == 415
+    assert answer["Content-Type"] == "application/problem+json"
