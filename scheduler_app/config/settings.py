@@ -172,6 +172,8 @@ def _database() -> dict[str, Any]:
         raise ImproperlyConfigured(f"DATABASE_URL: {error}") from None
     database["OPTIONS"].setdefault("connect_timeout", 5)
     if IS_WEB:
+        # A pooled connection may be of before a restart of the database.
+        database["CONN_HEALTH_CHECKS"] = True
         # Under ASGI each request would open a connection of its own without a pool.
         database["OPTIONS"]["pool"] = {
             "min_size": 1,
