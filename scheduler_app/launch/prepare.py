@@ -1,9 +1,8 @@
-"""What a stack needs in its database before its processes start, and the first look for a person."""
+"""What a stack needs in its database before its processes start."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from django.contrib.auth.models import User
 from django.core.management import call_command
@@ -11,17 +10,9 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from scheduler_app.models import Flow
-from scheduler_app.operations.trigger_run import trigger_run
-from scheduler_app.rules.errors import Conflict
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # Held while the schema moves, so that several hosts may start at once. Any number nobody else uses.
 MIGRATION_LOCK: Final = 7217081
 ADMINISTRATOR: Final = "admin"
-FIRST_RUN: Final = "first_up"  # run id of the run that the first `up` makes of each example
 
 
 class SchemaIsNewer(RuntimeError):
@@ -66,21 +57,3 @@ def make_administrator(password: str, *, replace: bool) -> bool:
         user.set_password(password)
         user.save(update_fields=["password"])
     return False
-
-
-def trigger_examples(folder: Path) -> int:
-    """Each flow of this folder has had its first run; how many were triggered just now."""
-    triggered = 0
-    new = Flow.objects.filter(folder=str(folder), removed_at__isnull=True).exclude(
-        runs__run_key=FIRST_RUN
-    )
-    for flow_id in new.order_by("flow_id").values_list("flow_id", flat=True):
-        with contextlib.suppress(Conflict):  # another `up` on this database was first
-            trigger_run(
-                flow_id=flow_id,
-                actor=ADMINISTRATOR,
-                run_id=FIRST_RUN,
-                note="Triggered by the first start, so that there is something to look at.",
-            )
-            triggered += 1
-    return triggered

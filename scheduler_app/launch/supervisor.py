@@ -7,6 +7,7 @@ the thread that started them.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import select
@@ -34,6 +35,7 @@ READY_WITHIN_S: Final = 120.0  # on a loaded machine; an idle one needs a tenth
 TURN_S: Final = 1.0  # signals and exits of children wake the loop at once
 READY_POLL_S: Final = 0.1
 LOG_CHECK_INTERVAL_S: Final = 30.0
+REPEAT_DELIVERY_WITHIN_S: Final = 120.0
 EXITS_BEFORE_READY_MAX: Final = 3
 EXAMPLES_FOLDER: Final = ROOT / "scheduler_app" / "examples"
 
@@ -70,6 +72,7 @@ class Supervisor:
         self._is_impatient = False  # asked to end a second time
         self._ready_by_s = 0.0
         self._next_log_check_s = 0.0
+        self._repeat_delivery_by_s = 0.0
         self._wake_read, self._wake_write = os.pipe()
 
     def run(self) -> None:
@@ -202,6 +205,8 @@ class Supervisor:
         self._start_due()
         if not self._is_ready:
             self._look_whether_ready()
+        elif time.monotonic() < self._repeat_delivery_by_s:
+            self._repeat_delivery()
         if time.monotonic() >= self._next_log_check_s:
             self._next_log_check_s = time.monotonic() + LOG_CHECK_INTERVAL_S
             for log in data_folder.logs_of(self._options.data_dir).glob("*.log"):
@@ -224,12 +229,16 @@ class Supervisor:
     def _look_whether_ready(self) -> None:
         from django.db import DatabaseError, connection  # noqa: PLC0415 - set up by `_prepare`
 
-        from scheduler_app.launch import prepare, readiness  # noqa: PLC0415 - likewise
+        from scheduler_app.launch import first_look, readiness  # noqa: PLC0415 - likewise
 
         try:
             missing = readiness.missing(self._components.pids(), port=self._options.port)
-            if not missing and self._options.examples:
-                prepare.trigger_examples(EXAMPLES_FOLDER)
+            if (
+                not missing
+                and self._options.examples
+                and first_look.trigger_examples(EXAMPLES_FOLDER)
+            ):
+                self._repeat_delivery_by_s = time.monotonic() + REPEAT_DELIVERY_WITHIN_S
         except DatabaseError as error:
             connection.close()
             missing = [f"the database ({str(error).strip().splitlines()[0]})"]
@@ -249,6 +258,17 @@ class Supervisor:
                 f"Not ready within {READY_WITHIN_S:g} s; still missing: {', '.join(missing)}"
                 f" (logs in {data_folder.logs_of(self._options.data_dir)})"
             )
+
+    def _repeat_delivery(self) -> None:
+        """One delivery of the first runs comes twice, once there is one; a demonstration only."""
+        from django.db import DatabaseError, connection  # noqa: PLC0415 - set up by `_prepare`
+
+        from scheduler_app.launch import first_look  # noqa: PLC0415 - likewise
+
+        with contextlib.suppress(DatabaseError):
+            if first_look.repeat_a_delivery():
+                self._repeat_delivery_by_s = 0.0
+        connection.close()
 
     # -- the end ------------------------------------------------------------------------------
 
