@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,9 +36,10 @@ def load(tmp_path: Path) -> Any:
     return loaded
 
 
-def context(**values: Any) -> Context:
-    made = SimpleNamespace(fence=1, try_number=1, log=logging.getLogger("daylight.task"), **values)
-    return made  # type: ignore[return-value]  # what these tasks use of it
+def context(*, fence: int = 1, try_number: int = 1) -> Context:
+    """What these tasks use of a context."""
+    log = logging.getLogger("daylight.task")
+    return cast("Context", SimpleNamespace(fence=fence, try_number=try_number, log=log))
 
 
 def run(flow: Flow, ctx: Context) -> dict[str, Any]:
@@ -57,13 +58,9 @@ def test_the_census_counts_every_penguin_into_the_database_file(load: Any) -> No
 
 def test_an_attempt_with_an_older_fence_cannot_write_the_census(load: Any) -> None:
     flow = load("penguin_census.py", "example_penguin_census")
-    ctx = context()
-    ctx.fence = 8  # type: ignore[misc]  # a stand-in, not frozen
-    results = run(flow, ctx)
-    late = context()
-    late.fence = 7  # type: ignore[misc]  # a stand-in, not frozen
+    results = run(flow, context(fence=8))
     with pytest.raises(RuntimeError, match="newer attempt"):
-        flow.calls["write"].execute(late, {"count": []})
+        flow.calls["write"].execute(context(fence=7), {"count": []})
     with closing(sqlite3.connect(results["write"])) as database:
         assert database.execute("SELECT count(*) FROM census").fetchone() == (5,)
 
@@ -85,11 +82,9 @@ def test_the_islands_are_measured_apart_and_joined(load: Any) -> None:
 
 def test_the_unlucky_task_succeeds_at_its_third_try(load: Any) -> None:
     flow = load("third_time_lucky.py", "example_third_time_lucky")
-    ctx = context()
     with pytest.raises(ConnectionError, match="try 1"):
-        flow.calls["fetch"].execute(ctx, {})
-    ctx.try_number = 3  # type: ignore[misc]  # a stand-in, not frozen
-    assert flow.calls["fetch"].execute(ctx, {}) == 344
+        flow.calls["fetch"].execute(context(), {})
+    assert flow.calls["fetch"].execute(context(try_number=3), {}) == 344
     assert flow.definition().task("fetch").retries >= 2
 
 

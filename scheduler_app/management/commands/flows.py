@@ -1,0 +1,298 @@
+"""``manage.py flows``: list, show and validate flows, trigger runs, list runs."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+from argparse import ArgumentTypeError
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand
+
+from scheduler_app.management import follow, validate
+from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.operations.trigger_run import trigger_run
+from scheduler_app.queries import flow_files, flow_versions, flows, runs
+from scheduler_app.queries.filters import FlowFilter, RunFilter
+from scheduler_app.queries.list_filter import LIMIT_MAX, Lens
+from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.errors import SchedulerError
+from scheduler_app.rules.states import RunState
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import CommandParser
+
+    from scheduler_app.queries.runs import RunRow
+    from scheduler_app.rules.definition import FlowDefinition
+
+
+class Command(BaseCommand):
+    """Exit codes: 0 done, 1 refused, faulty or a followed run failed, 2 wrong arguments."""
+
+    help = "List, show and validate flows, trigger runs, list runs."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One verb with its own arguments."""
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        listed = verbs.add_parser("list", help="the flows, and when each runs next")
+        _add_list_options(listed)
+        shown = verbs.add_parser("show", help="one flow: its tasks, schedule and faults")
+        shown.add_argument("flow_id", metavar="FLOW")
+        _add_json(shown)
+        checked = verbs.add_parser("validate", help="check flow files; works without a stack")
+        checked.add_argument("what", metavar="FILE|FOLDER|FLOW")
+        _add_json(checked)
+        triggered = verbs.add_parser("trigger", help="make a run by hand")
+        triggered.add_argument("flow_id", metavar="FLOW")
+        triggered.add_argument("--conf", metavar="JSON", help="a JSON object for the run's tasks")
+        triggered.add_argument("--run-id", metavar="ID", help="an id of its own for the run")
+        triggered.add_argument(
+            "--logical-date", metavar="DATE", help="ISO 8601 with an offset; default: now"
+        )
+        triggered.add_argument("--note", default="", help="a note that stays with the run")
+        triggered.add_argument(
+            "--follow", action="store_true", help="show progress; exit 0 only if the run succeeds"
+        )
+        _add_json(triggered)
+        listed_runs = verbs.add_parser("runs", help="the runs of a flow, newest first")
+        listed_runs.add_argument("flow_id", metavar="FLOW")
+        listed_runs.add_argument("--state", action="append", default=[], help="may be repeated")
+        _add_list_options(listed_runs)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """The verb's function has printed its answer."""
+        verbs = {
+            "list": self._list,
+            "show": self._show,
+            "validate": self._validate,
+            "trigger": self._trigger,
+            "runs": self._runs,
+        }
+        try:
+            verbs[options["verb"]](options)
+        except SchedulerError as error:
+            fail(str(error))
+
+    def _list(self, options: dict[str, Any]) -> None:
+        page = flows.page(FlowFilter(limit=options["limit"], filtered=_lens(options)), EVERYTHING)
+        if options["json"]:
+            self.stdout.write(as_json(page.rows))
+            return
+        headings = ("FLOW", "STATE", "SCHEDULE", "ZONE", "NEXT RUN", "VERSION", "FILE")
+        lines = [
+            (
+                row.flow_id,
+                row.filter_code or row.state,
+                row.schedule,
+                row.timezone if row.schedule else None,
+                row.next_interval_end,
+                row.version,
+                row.path,
+            )
+            for row in page.rows
+        ]
+        self.stdout.write(table(headings, lines))
+        self.stdout.write(f"\n{told(page.counts, 'flows')}")
+        faulty = flow_files.faulty(EVERYTHING)
+        for file in faulty:
+            self.stderr.write(f"{file.folder}/{file.path} is faulty: {file.faults[0].message}")
+
+    def _show(self, options: dict[str, Any]) -> None:
+        row = flows.one(EVERYTHING, options["flow_id"])
+        version = (
+            flow_versions.one(EVERYTHING, row.version_id) if row.version_id is not None else None
+        )
+        faults = [
+            fault
+            for file in flow_files.faulty(EVERYTHING)
+            if (file.folder, file.path) == (row.folder, row.path)
+            for fault in file.faults
+        ]
+        if options["json"]:
+            definition = version.definition if version else None
+            self.stdout.write(as_json({"flow": row, "definition": definition, "faults": faults}))
+            return
+        facts = (
+            ("flow", row.flow_id),
+            ("state", row.state),
+            ("filtered", row.filter_reason),
+            ("schedule", f"{row.schedule} {row.timezone}" if row.schedule else "by hand only"),
+            ("next run", row.next_interval_end),
+            ("version", row.version),
+            ("file", f"{row.folder}/{row.path}"),
+            ("owner", row.owner),
+            ("tags", ", ".join(row.tags)),
+            ("about", row.description),
+        )
+        self.stdout.write(table(("", ""), [fact for fact in facts if fact[1]]).lstrip())
+        if version is not None:
+            self.stdout.write(f"\n{_tasks(version.graph())}")
+        for fault in faults:
+            self.stdout.write(f"\n{fault.file}:{fault.line}: {fault.message} {fault.remedy}")
+
+    def _validate(self, options: dict[str, Any]) -> None:
+        checked = validate.check(options["what"])
+        if options["json"]:
+            self.stdout.write(
+                as_json(
+                    {
+                        "files": checked.files,
+                        "flows": [flow.flow_id for flow in checked.flows],
+                        "faults": checked.faults,
+                        "pools": checked.pools,
+                    }
+                )
+            )
+        else:
+            for flow in checked.flows:
+                self.stdout.write(f"{flow.flow_id}: {len(flow.tasks)} tasks")
+            for fault in checked.faults:
+                sys.stderr.write(
+                    f"{fault['file']}:{fault['line']}: {fault['message']} {fault['remedy']}\n"
+                )
+            if not checked.flows and not checked.faults:
+                sys.stderr.write("No flow is defined there.\n")
+            self.stdout.write(
+                f"{len(checked.files)} files, {len(checked.flows)} flows, "
+                f"{len(checked.faults)} faults; pools {checked.pools}"
+            )
+        if checked.faults or not checked.flows:
+            sys.exit(1)
+
+    def _trigger(self, options: dict[str, Any]) -> None:
+        run = trigger_run(
+            flow_id=options["flow_id"],
+            actor=_actor(),
+            conf=_conf(options["conf"]),
+            logical_date=_logical_date(options["logical_date"]),
+            run_id=options["run_id"],
+            note=options["note"],
+        )
+        row = runs.one(EVERYTHING, run.pk)
+        if not options["follow"]:
+            self.stdout.write(as_json(row) if options["json"] else f"Run {row.run_id} is queued.")
+            return
+        say = self.stderr.write if options["json"] else self.stdout.write
+        say(f"Run {row.run_id} of {row.flow_id} is queued.")
+        try:
+            ended = follow.follow(row.id, say)
+        except KeyboardInterrupt:
+            fail(f"No longer followed; run {row.run_id} goes on.", 130)
+        if options["json"]:
+            self.stdout.write(as_json(ended))
+        else:
+            self.stdout.write(_outcome(ended))
+        if ended.state_beneath != RunState.SUCCESS:
+            for line in follow.errors(ended.id):
+                sys.stderr.write(f"{line}\n")
+            sys.exit(1)
+
+    def _runs(self, options: dict[str, Any]) -> None:
+        flows.one(EVERYTHING, options["flow_id"])
+        query = {
+            "flow_id": options["flow_id"],
+            "state": options["state"],
+            "limit": str(options["limit"]),
+            "filtered": _lens(options).value or "0",
+        }
+        page = runs.page(RunFilter.from_query(query), EVERYTHING)
+        if options["json"]:
+            self.stdout.write(as_json(page.rows))
+            return
+        headings = ("RUN", "STATE", "TYPE", "LOGICAL DATE", "STARTED", "ENDED", "VERSION", "NOTE")
+        lines = [
+            (
+                row.run_id,
+                f"{row.state} ({row.filter_code})" if row.filter_code else row.state,
+                row.run_type,
+                row.logical_date,
+                row.started_at,
+                row.ended_at,
+                row.version,
+                row.note,
+            )
+            for row in page.rows
+        ]
+        self.stdout.write(table(headings, lines))
+        self.stdout.write(f"\n{told(page.counts, 'runs')}")
+
+
+def _add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def _add_list_options(parser: ArgumentParser) -> None:
+    _add_json(parser)
+    parser.add_argument("--filtered", action="store_true", help="also what was set aside, and why")
+    parser.add_argument(
+        "--limit", type=_limit, default=50, help=f"rows, 1 to {LIMIT_MAX}; default 50"
+    )
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= LIMIT_MAX:
+        raise ArgumentTypeError(f"{text} is not from 1 to {LIMIT_MAX}")
+    return int(text)
+
+
+def _lens(options: dict[str, Any]) -> Lens:
+    return Lens.ALL if options["filtered"] else Lens.CURRENT
+
+
+def _tasks(definition: FlowDefinition) -> str:
+    headings = ("TASK", "AFTER", "RULE", "RETRIES", "POOL", "SLOTS", "PRIORITY", "QUEUE")
+    lines = [
+        (
+            task.task_id,
+            ", ".join(task.upstream),
+            task.trigger_rule,
+            task.retries,
+            task.pool,
+            task.pool_slots,
+            task.priority,
+            task.queue,
+        )
+        for task in definition.tasks
+    ]
+    return table(headings, lines)
+
+
+def _outcome(run: RunRow) -> str:
+    if run.started_at is None or run.ended_at is None:
+        return f"Run {run.run_id}: {run.state}."
+    duration_s = (run.ended_at - run.started_at).total_seconds()
+    reason = f" ({run.state_reason})" if run.state_reason else ""
+    return f"Run {run.run_id}: {run.state} after {duration_s:.1f} s{reason}."
+
+
+def _actor() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in some containers
+        return "command line"
+
+
+def _conf(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        conf = json.loads(text)
+    except ValueError as error:
+        fail(f"--conf is not JSON: {error}. Give an object, such as '{{\"day\": 1}}'.", 2)
+    if not isinstance(conf, dict):
+        fail(f"--conf is {text}, which is no JSON object. Give one, such as '{{\"day\": 1}}'.", 2)
+    return conf
+
+
+def _logical_date(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"--logical-date {text} is not a time. Write 2026-01-31T02:00:00+00:00.", 2)

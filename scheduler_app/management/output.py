@@ -1,0 +1,62 @@
+"""How commands answer: tables for people, JSON for scripts, one line on standard error for faults."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scheduler_app.queries.lens import Counts
+
+
+def fail(line: str, code: int = 1) -> NoReturn:
+    """The line is on standard error, and the process ends with the code."""
+    sys.stderr.write(f"{line}\n")
+    sys.exit(code)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as their longest cell; nothing as ``-``, times in UTC to the second."""
+    cells = [[cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    lines = [headings, *cells]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def cell(value: object) -> str:
+    """The value in one line."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return " ".join(str(value).split())
+
+
+def as_json(value: object) -> str:
+    """The value as JSON; rows by their field names, times as ISO 8601."""
+    return json.dumps(value, default=_plain, ensure_ascii=False, indent=2)
+
+
+def told(counts: Counts, noun: str) -> str:
+    """How many rows a list shows and how many it filters, with the reasons."""
+    total = f"{counts.shown} {noun}" if counts.exact else f"{counts.shown}+ {noun}"
+    if not counts.filtered:
+        return f"{total}, none filtered"
+    reasons = ", ".join(f"{code} {number}" for code, number in counts.by_reason.items())
+    return f"{total}, {counts.filtered} filtered ({reasons}); --filtered shows them"
+
+
+def _plain(value: object) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)

@@ -1,0 +1,131 @@
+"""Checks flow files as the catalog would, without storing anything; needs no stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import Error
+
+from scheduler_app.catalog import discover
+from scheduler_app.catalog.load import Loaded, load_all
+from scheduler_app.queries import flows, pools
+from scheduler_app.queries.filters import PoolFilter
+from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from scheduler_app.rules.definition import FlowDefinition
+
+POOLS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a check found. ``pools`` says whether their names were compared with a database."""
+
+    files: tuple[Path, ...]
+    flows: tuple[FlowDefinition, ...]
+    faults: tuple[dict[str, Any], ...]  # file, line, message, remedy
+    pools: str
+
+
+def check(what: str) -> Checked:
+    """The file, every file of the folder, or the file of the flow with this id was loaded.
+
+    Raises ``NotFound`` or ``InvalidInput`` where there is no such thing.
+    """
+    path = Path(what)
+    known = _pools()
+    if path.is_file():
+        found = _load([_split(path)])
+    elif path.is_dir():
+        found = _load([(path.resolve(), name) for name in discover.python_files(path)])
+    elif path.suffix == ".py" or len(path.parts) > 1:
+        raise InvalidInput(f"There is no file {what}.")
+    else:
+        found = _flow(what, is_database_there=known is not None)
+    definitions = tuple(flow for item in found for flow in item.flows)
+    faults = [
+        {**fault, "file": str(item.folder / fault["file"])}
+        for item in found
+        for fault in item.faults
+    ]
+    if known is not None:
+        faults += [fault for item in found for fault in _unknown_pools(item, known)]
+    return Checked(
+        files=tuple(item.folder / item.path for item in found),
+        flows=definitions,
+        faults=tuple(faults),
+        pools="not checked" if known is None else "checked",
+    )
+
+
+def _load(files: list[tuple[Path, str]]) -> list[Loaded]:
+    return load_all(files, limit_s=settings.FLOW_FILE_TIMEOUT_S)
+
+
+def _split(file: Path) -> tuple[Path, str]:
+    """The flow folder of the file and its path in it; a file in none has its own folder's modules."""
+    whole = file.resolve()
+    for folder in settings.FLOW_FOLDERS:
+        if whole.is_relative_to(folder.resolve()):
+            return folder.resolve(), whole.relative_to(folder.resolve()).as_posix()
+    return whole.parent, whole.name
+
+
+def _flow(flow_id: str, *, is_database_there: bool) -> list[Loaded]:
+    """The file that defines the flow: where the database says, else by loading the flow folders."""
+    if is_database_there:
+        row = flows.one(EVERYTHING, flow_id)
+        file = Path(row.folder) / row.path
+        if not file.is_file():
+            raise NotFound(f"Flow {flow_id} was defined by {file}, which is not on this host.")
+        return _load([(Path(row.folder), row.path)])
+    found = _load(
+        [
+            (folder.resolve(), name)
+            for folder in settings.FLOW_FOLDERS
+            for name in discover.python_files(folder)
+        ]
+    )
+    defining = [
+        item
+        for item in found
+        if flow_id in item.faulty_flow_ids or any(flow.flow_id == flow_id for flow in item.flows)
+    ]
+    if not defining:
+        searched = ", ".join(map(str, settings.FLOW_FOLDERS)) or "no folder"
+        raise NotFound(
+            f"No file defines flow {flow_id} (searched: {searched}; no stack runs that could tell "
+            "more). Name its file, or its folder in DAYLIGHT_FLOWS."
+        )
+    return defining
+
+
+def _pools() -> frozenset[str] | None:
+    """The pools that exist; null where no database answers."""
+    if not settings.DATABASE_URL:
+        return None
+    try:
+        page = pools.page(PoolFilter(limit=POOLS_MAX), EVERYTHING)
+    except Error:
+        return None
+    return None if page.next_cursor else frozenset(row.name for row in page.rows)
+
+
+def _unknown_pools(item: Loaded, known: frozenset[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "file": str(item.folder / item.path),
+            "line": task.line or 1,
+            "message": f"Task {task.task_id!r} of flow {flow.flow_id!r} names pool {task.pool!r}, "
+            "which does not exist.",
+            "remedy": f"Create the pool, or use one of: {', '.join(sorted(known))}.",
+        }
+        for flow in item.flows
+        for task in flow.tasks
+        if task.pool not in known
+    ]
