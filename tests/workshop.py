@@ -158,6 +158,7 @@ class Workshop:
         """The next attempt of the task is issued; its predecessor, if any, is set aside."""
         ti = TaskInstance.objects.get(run_id=run_id, task_id=task_id)
         is_retry = ti.state == "up_for_retry"
+        is_again = ti.state == "up_for_reschedule"
         with self.connection.transaction():
             (message,) = dispatch(
                 self.connection,
@@ -167,7 +168,7 @@ class Workshop:
                         attempt_id=uuid7(),
                         previous=ti.attempt_id,
                         try_number=ti.try_number + (1 if is_retry or not ti.try_number else 0),
-                        resume_index=0,
+                        resume_index=0 if is_retry else ti.resume_index + is_again,
                         dispatch_no=1 if is_retry else ti.dispatch_no + 1,
                         run_attempt=1,
                         token=TOKEN,

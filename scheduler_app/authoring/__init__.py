@@ -9,7 +9,52 @@ no Django. What never happens here: reading rows, knowing the time, deciding wha
 from __future__ import annotations
 
 from scheduler_app.authoring.context import Context
+from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
 from scheduler_app.authoring.flow import Flow, flow
+from scheduler_app.authoring.sensors import (
+    Sensor,
+    WaitForEvent,
+    WaitForFile,
+    WaitForHttp,
+    WaitForRun,
+    WaitForSql,
+    WaitForTime,
+)
 from scheduler_app.authoring.task import Task, task
+from scheduler_app.authoring.triggers import (
+    EventTrigger,
+    FileTrigger,
+    HttpTrigger,
+    PollTrigger,
+    RunTrigger,
+    SqlTrigger,
+    TimeTrigger,
+    Trigger,
+)
 
-__all__ = ["Context", "Flow", "Task", "flow", "task"]
+__all__ = [
+    "Context",
+    "Defer",
+    "DeferralTimeout",
+    "EventTrigger",
+    "FileTrigger",
+    "Flow",
+    "HttpTrigger",
+    "PollTrigger",
+    "Reschedule",
+    "RunTrigger",
+    "Sensor",
+    "SqlTrigger",
+    "Task",
+    "TimeTrigger",
+    "Trigger",
+    "TriggerFailed",
+    "WaitForEvent",
+    "WaitForFile",
+    "WaitForHttp",
+    "WaitForRun",
+    "WaitForSql",
+    "WaitForTime",
+    "flow",
+    "task",
+]

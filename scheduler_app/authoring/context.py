@@ -5,8 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from scheduler_app.authoring.deferral import Defer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler_app.authoring.triggers import Trigger
 
 _LOG: Final = logging.getLogger("daylight.task")
 
@@ -56,6 +63,7 @@ class Context:
     fence: int
     idempotency_key: str
     services: ContextServices
+    elapsed: timedelta = timedelta()  # from the first start of this try to this attempt's start
 
     @property
     def log(self) -> logging.Logger:
@@ -70,3 +78,14 @@ class Context:
     def still_mine(self) -> bool:
         """Whether this attempt is still the one whose result will be accepted; asks the database."""
         return self.services.still_mine()
+
+    def defer(
+        self,
+        trigger: Trigger,
+        *,
+        method: str | Callable[..., Any],
+        kwargs: Mapping[str, Any] | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> NoReturn:
+        """Ends this attempt; the task waits for the trigger and resumes in ``method``: see Defer."""
+        raise Defer(trigger, method=method, kwargs=kwargs, timeout=timeout)

@@ -6,10 +6,11 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar, overload
 
 from scheduler_app.authoring.building import Building, current
 from scheduler_app.authoring.context import Context
+from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, Defer, error_of
 from scheduler_app.authoring.faults import (
     Fault,
     Place,
@@ -22,8 +23,14 @@ from scheduler_app.authoring.faults import (
 from scheduler_app.authoring.options import TASK_OPTIONS, check_options
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
 from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.errors import InvalidInput
 
-CTX: Final = "ctx"
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from scheduler_app.authoring.triggers import Trigger
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Body(Protocol):
@@ -34,6 +41,9 @@ class Body(Protocol):
 
     def execute(self, ctx: Context, result_of: Callable[[Step], object]) -> Any:
         """What the user code returns for these results."""
+
+    def method(self, name: str, result_of: Callable[[Step], object] | None) -> Callable[..., Any]:
+        """What it resumes with by this name; without results only to be looked at."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -63,6 +73,28 @@ class TaskCall(Step):
     def execute(self, ctx: Context, results: Mapping[str, Any]) -> Any:
         """What the user code returns; ``results`` holds each of ``result_task_ids()``."""
         return self.body.execute(ctx, lambda step: results[step.task_id])
+
+    def check_resume(self, method: str, kwargs: Mapping[str, Any]) -> None:
+        """Raises ``InvalidInput`` if the task could not be resumed so."""
+        found = self.body.method(method, None)
+        try:
+            _bound(found, ctx=None, event=None, error=None, kwargs=kwargs)
+        except TypeError as exc:
+            message = f"The task cannot be resumed in {method!r} with these kwargs: {exc}."
+            raise InvalidInput(message) from None
+
+    def resume(
+        self, ctx: Context, results: Mapping[str, Any], method: str, stored: Mapping[str, Any]
+    ) -> Any:
+        """What the method returns; ``stored`` has ``kwargs`` and ``event`` or ``error``."""
+        found = self.body.method(method, lambda step: results[step.task_id])
+        error = error_of(stored["error"]) if "error" in stored else None
+        if error is not None and ERROR not in inspect.signature(found).parameters:
+            raise error
+        bound = _bound(
+            found, ctx=ctx, event=stored.get("event"), error=error, kwargs=stored.get("kwargs", {})
+        )
+        return _finished(found(*bound.args, **bound.kwargs))
 
     def definition(self) -> TaskDefinition:
         """This task as the stored picture of the flow has it."""
@@ -102,9 +134,23 @@ class FunctionBody:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    methods: Mapping[str, Callable[..., Any]]
 
     def arguments(self) -> object:
         return [list(self.args), dict(self.kwargs)]
+
+    def method(self, name: str, result_of: Callable[[Step], object] | None) -> Callable[..., Any]:
+        del result_of  # what the method needs of the arguments comes in the kwargs of the deferral
+        if name not in self.methods:
+            task_name = self.function.__name__
+            remedy = (
+                did_you_mean(name, list(self.methods))
+                if self.methods
+                else f"Put @{task_name}.method on the function that it resumes in."
+            )
+            message = f"Task {task_name!r} has no method {name!r} to resume in. {remedy}"
+            raise InvalidInput(message)
+        return self.methods[name]
 
     def execute(self, ctx: Context, result_of: Callable[[Step], object]) -> Any:
         args = [with_results(value, result_of) for value in self.args]
@@ -132,12 +178,24 @@ class InstanceBody:
         return self.instance.arguments()
 
     def execute(self, ctx: Context, result_of: Callable[[Step], object]) -> Any:
+        return _finished(self._ready(result_of).execute(ctx))
+
+    def method(self, name: str, result_of: Callable[[Step], object] | None) -> Callable[..., Any]:
+        found = getattr(self.instance if result_of is None else self._ready(result_of), name, None)
+        if not inspect.ismethod(found):
+            kind = type(self.instance).__name__
+            message = f"Class task {kind!r} has no method {name!r} to resume in. Write it there."
+            raise InvalidInput(message)
+        return found
+
+    def _ready(self, result_of: Callable[[Step], object]) -> Task:
+        """The instance with results in the place of tasks."""
         # Not copy.copy: it would go through Task.__new__, which adds an instance to a flow.
         ready = object.__new__(type(self.instance))
         vars(ready).update(vars(self.instance))
         for name, value in self.instance.arguments().items():
             setattr(ready, name, with_results(value, result_of))
-        return _finished(ready.execute(ctx))
+        return ready
 
 
 class TaskFunction:
@@ -145,18 +203,42 @@ class TaskFunction:
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, object], place: Place):
         self.function = function
-        self._given = dict(options)
-        self._place = place
         self._is_named = False
-        self._faults = _faults_of_function(function) if callable(function) else []
+        self._methods: dict[str, Callable[..., Any]] = {}
+        self._fields, faults = check_options(
+            options, TASK_OPTIONS, place, f"Task {function.__name__!r}"
+        )
+        self._faults = [*_faults_of_function(function), *faults]
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
     def override(self, **options: object) -> TaskFunction:
         """The same task with other options; ``task_id`` given here is taken exactly."""
-        changed = TaskFunction(self.function, {**self._given, **options}, place_of_caller())
-        changed._is_named = self._is_named or "task_id" in options
+        changed = TaskFunction(self.function, options, place_of_caller())
+        changed._is_named = self._is_named or "task_id" in changed._fields
+        changed._fields = {**self._fields, **changed._fields}
+        changed._faults = list(dict.fromkeys([*self._faults, *changed._faults]))
+        changed._methods = self._methods
         return changed
+
+    def method(self, function: F) -> F:
+        """``@<task>.method``: the task may resume in this function after a deferral.
+
+        It gets ``ctx`` and ``event`` (and ``error``) by name, and the kwargs of the deferral.
+        """
+        if not inspect.isfunction(function):
+            raise refuse(
+                f"@{self.__name__}.method stands on {function!r}, which is no function.",
+                "Put it on a def.",
+            )
+        if function.__name__ in self._methods:
+            raise refuse(
+                f"Task {self.__name__!r} has two methods called {function.__name__!r}.",
+                "Give one of them another name.",
+                place_of_function(function),
+            )
+        self._methods[function.__name__] = function
+        return function
 
     def __call__(self, *args: object, **kwargs: object) -> TaskCall:
         place = place_of_caller()
@@ -165,10 +247,7 @@ class TaskFunction:
             f"to run its code plainly, as in a test, write {self.__name__}.function(...).",
         )
         target.faults.extend(item for item in self._faults if item not in target.faults)
-        fields, faults = check_options(
-            self._given, TASK_OPTIONS, self._place, f"Task {self.__name__!r}"
-        )
-        target.faults.extend(item for item in faults if item not in target.faults)
+        fields = dict(self._fields)
         target.faults.extend(_faults_of_arguments(self.function, args, kwargs, place))
         return add_call(
             target,
@@ -176,7 +255,9 @@ class TaskFunction:
             exact=self._is_named,
             place=place,
             options=fields,
-            body=FunctionBody(function=self.function, args=args, kwargs=kwargs),
+            body=FunctionBody(
+                function=self.function, args=args, kwargs=kwargs, methods=self._methods
+            ),
             doc=inspect.getdoc(self.function) or "",
         )
 
@@ -258,6 +339,17 @@ class Task(Step):
         """What the task does; what it returns is its result."""
         raise NotImplementedError
 
+    def defer(
+        self,
+        *,
+        trigger: Trigger,
+        method_name: str,
+        kwargs: Mapping[str, Any] | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> NoReturn:
+        """Ends this attempt; the task waits for the trigger and resumes in that method: see Defer."""
+        raise Defer(trigger, method=method_name, kwargs=kwargs, timeout=timeout)
+
     @property
     def task_id(self) -> str:
         return self.call.task_id
@@ -322,6 +414,21 @@ def add_call(
 def _finished(result: Any) -> Any:
     """The result itself, where the user code is a coroutine: when it has run."""
     return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def _bound(
+    function: Callable[..., Any],
+    *,
+    ctx: Context | None,
+    event: Any,
+    error: Exception | None,
+    kwargs: Mapping[str, Any],
+) -> inspect.BoundArguments:
+    """The arguments of a method that a task resumes in, by name. Raises ``TypeError``."""
+    signature = inspect.signature(function)
+    given = {CTX: ctx, EVENT: event, ERROR: error}
+    filled = {name: value for name, value in given.items() if name in signature.parameters}
+    return signature.bind(**filled, **kwargs)
 
 
 def _without_ctx(signature: inspect.Signature) -> inspect.Signature:

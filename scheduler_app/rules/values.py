@@ -56,16 +56,16 @@ def decode(raw: Any) -> Any:
         raise InvalidInput(f"The stored value of type {kind!r} is damaged: {exc}.") from exc
 
 
-def encode_result(value: object, bytes_max: int) -> Any:
-    """The result of a task as JSON values that fit the cap.
+def encode_result(value: object, bytes_max: int, name: str = "result") -> Any:
+    """The result of a task, or what else has this name, as JSON values that fit the cap.
 
     Raises ``InvalidInput`` naming the type and place, or the size and the limit, and the remedy.
     """
-    encoded = _encode(value, "result", 0)
+    encoded = _encode(value, name, 0)
     size = len(json.dumps(encoded, ensure_ascii=False, separators=(",", ":")).encode())
     if size > bytes_max:
         raise InvalidInput(
-            f"The result is {size:,} bytes as JSON; the limit is {bytes_max:,} bytes. Store the "
+            f"The {name} is {size:,} bytes as JSON; the limit is {bytes_max:,} bytes. Store the "
             "data elsewhere (a file, a table, an object store) and return a reference to it.",
             size=size,
             limit=bytes_max,

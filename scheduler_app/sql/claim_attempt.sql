@@ -13,7 +13,7 @@ WITH t AS (
                   WHERE p.id = %(attempt)s AND p.lease_token = %(token)s AND p.fence = %(fence)s)
      AND (state = 'queued' OR (state = 'running' AND claim_nonce = %(nonce)s))
   RETURNING id, run_id, task_id, map_index, try_number, max_tries, budget_start, resume_index,
-            next_method, next_kwargs),
+            next_method, next_kwargs, started_at),
 x AS (
   UPDATE attempt p
      SET state = 'running', nonce = %(nonce)s, worker_job_id = %(worker)s,
@@ -23,7 +23,8 @@ x AS (
     FROM t WHERE p.id = %(attempt)s
   RETURNING p.run_attempt, p.dispatch_no)
 SELECT t.id AS ti_id, t.run_id, t.task_id, t.map_index, t.try_number, t.max_tries, t.budget_start,
-       t.resume_index, t.next_method, t.next_kwargs, x.run_attempt, x.dispatch_no,
+       t.resume_index, t.next_method, t.next_kwargs,
+       extract(epoch FROM clock_timestamp() - t.started_at)::float8 AS elapsed_s, x.run_attempt, x.dispatch_no,
        r.flow_id, r.run_key, r.run_type, r.logical_date, r.data_interval_start,
        r.data_interval_end, r.conf, v.bundle_id AS bundle_digest
   FROM t, x, run r, flow_version v

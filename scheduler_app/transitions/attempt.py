@@ -61,6 +61,7 @@ class Claim:
     resume_index: int
     next_method: str | None
     next_kwargs: Any
+    elapsed_s: float  # since this try was first claimed
     run_attempt: int
     dispatch_no: int
     flow_id: str

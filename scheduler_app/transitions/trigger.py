@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-DETAIL_CHARACTERS_MAX: Final = 1000
+DETAIL_CHARACTERS_MAX: Final = 1000  # about so many
 
 Kind = Literal["time", "event", "watched"]
 # moved: scheduled; kept: its task instance is frozen; over: that waits no longer, so the trigger is
@@ -37,7 +37,7 @@ class Wait:
     kwargs: dict[str, Any]
     detail: str  # the trigger in words
     event_key: str | None = None  # of kind event
-    due_at: datetime | None = None  # of kind time; or
+    due_at: datetime | str | None = None  # of kind time, with its offset; or
     due_after_s: float | None = None  # from the commit on, by the database's clock
     timeout_s: float | None = None
 
@@ -117,7 +117,7 @@ def defer(
                 "due_at": wait.due_at,
                 "due_after_s": wait.due_after_s,
                 "timeout_s": wait.timeout_s,
-                "detail": wait.detail[:DETAIL_CHARACTERS_MAX],
+                "detail": wait.detail,
             },
         )
         row = cursor.fetchone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
@@ -44,6 +45,7 @@ def build_context(
         fence=delivery.fence,
         idempotency_key=idempotency_key(delivery, claim),
         services=services,
+        elapsed=timedelta(seconds=claim.elapsed_s),
     )
 
 

@@ -11,13 +11,13 @@ from django.conf import settings
 from psycopg.rows import tuple_row
 
 from scheduler_app.processes import bundles, failpoints
-from scheduler_app.rules import values
 from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.transitions.attempt import Claim, claim
 from scheduler_app.worker import report
 from scheduler_app.worker.child import Child, child
 from scheduler_app.worker.context import Services, build_context, results_of
+from scheduler_app.worker.deferral import CameTo, run_task
 from scheduler_app.worker.folder import REPORT, RUNNING
 from scheduler_app.worker.guard import TaskStopped
 from scheduler_app.worker.link import GaveUp
@@ -119,8 +119,12 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
     try:
         flow = _load_in_time(me, delivery, claimed)
         task, call = _task_of(flow, claimed.task_id)
-        result = _call(me, delivery, claimed, flow, task, call)
-        return report.success(claimed, **ids, result=result)
+        came_to = _call(me, delivery, claimed, flow, task, call)
+        if came_to.wait is not None:
+            return report.deferred(claimed, **ids, wait=came_to.wait)
+        if came_to.again_after_s is not None:
+            return report.rescheduled(claimed, **ids, after_s=came_to.again_after_s)
+        return report.success(claimed, **ids, result=came_to.result)
     except (TaskStopped, GaveUp):
         asked = me.guard.stop or {}
         if asked.get("hand_back"):
@@ -189,8 +193,8 @@ def _call(
     flow: Flow,
     task: TaskDefinition,
     call: TaskCall,
-) -> Any:
-    """The task's result, encoded."""
+) -> CameTo:
+    """What the user code came to."""
     services = Services(link=me.link, delivery=delivery, run_id=claimed.run_id)
     ctx = build_context(delivery, claimed, flow.definition(), services)
     needed = call.result_task_ids()
@@ -205,8 +209,7 @@ def _call(
         # The main process kills what does not mind its own limit.
         me.tell_limit(str(delivery.attempt_id), task.timeout_s)
     return me.guard.run(
-        # Encoding may meet code of the user's too.
-        lambda: values.encode_result(call.execute(ctx, results), settings.RESULT_BYTES_MAX),
+        lambda: run_task(call, ctx, results, claimed, bytes_max=settings.RESULT_BYTES_MAX),
         limit_s=task.timeout_s,
     )
 

@@ -14,6 +14,7 @@ from scheduler_app.rules import reconcile, retry
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions.attempt import finish
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
+from scheduler_app.transitions.trigger import Wait, defer
 from scheduler_app.worker.facts import Facts, facts_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Report:
     reason: str | None = None
     result: Any = None
     error: dict[str, Any] | None = None
+    wait: dict[str, Any] | None = None  # of a deferral: the fields of a transitions.trigger.Wait
 
     def as_json(self) -> dict[str, Any]:
         """The report as it is spooled."""
@@ -63,6 +65,33 @@ def success(claim: Claim, *, attempt_id: str, nonce: str, result: Any) -> Report
         is_open=False,
         outcome=AttemptOutcome.SUCCESS,
         result=result,
+    )
+
+
+def deferred(claim: Claim, *, attempt_id: str, nonce: str, wait: dict[str, Any]) -> Report:
+    """The report of a task that handed over to a trigger."""
+    return Report(
+        ti_id=claim.ti_id,
+        attempt_id=attempt_id,
+        nonce=nonce,
+        state=TaskState.DEFERRED,
+        is_open=True,
+        outcome=AttemptOutcome.DEFERRED,
+        wait=wait,
+    )
+
+
+def rescheduled(claim: Claim, *, attempt_id: str, nonce: str, after_s: float) -> Report:
+    """The report of a task that asked to be run again, from its beginning, in the same try."""
+    return Report(
+        ti_id=claim.ti_id,
+        attempt_id=attempt_id,
+        nonce=nonce,
+        state=TaskState.UP_FOR_RESCHEDULE,
+        is_open=True,
+        outcome=AttemptOutcome.RESCHEDULED,
+        retry_after_s=after_s,
+        reason=f"It asked to be run again after {after_s:g} s.",
     )
 
 
@@ -120,6 +149,7 @@ def _unstorable(report: Report, error: Exception) -> Report:
         retry_after_s=None,
         reason=message,
         result=None,
+        wait=None,
         error={"type": UNSTORABLE, "message": message, "traceback": ""},
     )
 
@@ -209,12 +239,14 @@ def send(
 
 
 def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
+    ids = {"attempt_id": UUID(report.attempt_id), "nonce": UUID(report.nonce)}
     try:
+        if report.wait is not None:
+            return defer(connection, ti_id=report.ti_id, **ids, wait=Wait(**report.wait))
         return finish(
             connection,
             ti_id=report.ti_id,
-            attempt_id=UUID(report.attempt_id),
-            nonce=UUID(report.nonce),
+            **ids,
             state=TaskState(report.state),
             is_open=report.is_open,
             outcome=AttemptOutcome(report.outcome),

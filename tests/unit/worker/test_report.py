@@ -29,6 +29,7 @@ def _claim(**changed: Any) -> Claim:
         "resume_index": 0,
         "next_method": None,
         "next_kwargs": None,
+        "elapsed_s": 0.0,
         "run_attempt": 1,
         "dispatch_no": 1,
         "flow_id": "f",
