@@ -172,7 +172,7 @@ class Stack:
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of the product's database."""
         with psycopg.connect(self.addresses.database_url, row_factory=dict_row) as connection:
-            return connection.execute(query, parameters).fetchall()  # type: ignore[arg-type] # literal in tests
+            return connection.execute(query, parameters).fetchall()
 
     def row(self, query: str, *parameters: Any) -> dict[str, Any] | None:
         """The first row, if any."""
