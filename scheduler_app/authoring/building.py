@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scheduler_app.authoring.faults import Fault, Place, fault, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from scheduler_app.authoring.task import Task, TaskCall
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _ROOM: Final = str(Path(__file__).parent)
 
@@ -34,7 +36,7 @@ class Fault:
 
 def place_of_caller() -> Place:
     """The line outside this room that is being executed now."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # noqa: SLF001 - the cheap way to look at the stack
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_ROOM):
         frame = frame.f_back
     return Place(file=frame.f_code.co_filename, line=frame.f_lineno)

@@ -7,7 +7,7 @@ import json
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
 from scheduler_app.authoring import options as option_checks
@@ -23,10 +23,12 @@ from scheduler_app.authoring.faults import (
 )
 from scheduler_app.authoring.options import TASK_OPTIONS, BadOption, check_options
 from scheduler_app.authoring.registry import register
-from scheduler_app.authoring.task import TaskCall
 from scheduler_app.rules import graph, timetable
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
 from scheduler_app.rules.errors import DefinitionError, InvalidInput
+
+if TYPE_CHECKING:
+    from scheduler_app.authoring.task import TaskCall
 
 ACTIVE_MAX: Final = 100_000  # runs of a flow, or tasks of a run, at a time
 TAG_COUNT_MAX: Final = 100
@@ -35,11 +37,17 @@ TAG_COUNT_MAX: Final = 100
 class Flow:
     """A named graph of tasks with a schedule, as one ``@flow`` defines it."""
 
-    def __init__(self, flow_id: str, place: Place) -> None:
+    def __init__(
+        self,
+        flow_id: str,
+        place: Place,
+        calls: dict[str, TaskCall],
+        definition: FlowDefinition | None,
+    ) -> None:
         self.flow_id = flow_id
         self.place = place
-        self.calls: dict[str, TaskCall] = {}
-        self._definition: FlowDefinition | None = None
+        self.calls = calls
+        self._definition = definition  # None for a faulty flow
 
     def definition(self) -> FlowDefinition:
         """What the flow says, as values. Raises ``DefinitionError`` for a faulty flow."""
@@ -93,19 +101,16 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
     defaults, owner, faults = _checked_default_args(default_args, place)
     fields, wrong = check_options(given, FLOW_OPTIONS, place, f"Flow {function.__name__!r}")
     faults += wrong
-    flow_id = fields.setdefault("flow_id", given.get("flow_id", function.__name__))
-    if not isinstance(flow_id, str):
-        flow_id = function.__name__
     fields.setdefault("owner", owner)
     fields.setdefault("description", inspect.getdoc(function) or "")
-    made = Flow(str(flow_id), place)
-    work = Building(flow_id=made.flow_id, place=place, defaults=defaults, faults=faults)
-    faults += _faults_of_function(function)
-    if not faults:
+    flow_id = fields.setdefault("flow_id", function.__name__)
+    work = Building(flow_id=flow_id, place=place, defaults=defaults, faults=faults)
+    fields = _checked_times(work, fields)
+    wrong = _faults_of_function(function)
+    faults += wrong
+    if not wrong:
         _run_body(function, work)
-        made.calls = work.calls
-    if not faults:
-        made._definition = _definition(work, fields)
+    made = Flow(flow_id, place, work.calls, _definition(work, fields))
     register(made, faults)
     return made
 
@@ -135,6 +140,7 @@ def _faults_of_function(function: Callable[..., object]) -> list[Fault]:
 
 def _run_body(function: Callable[[], object], work: Building) -> None:
     """The flow function has run once; what it did wrong is in ``work.faults``."""
+    faults_before = len(work.faults)
     try:
         with building(work):
             function()
@@ -151,7 +157,7 @@ def _run_body(function: Callable[[], object], work: Building) -> None:
         )
     for instance in work.instances:
         work.faults.extend(instance.faults(work))
-    if not work.calls and not work.faults:
+    if not work.calls and len(work.faults) == faults_before:
         work.faults.append(
             fault(
                 work.place,
@@ -171,7 +177,7 @@ def _place_in_file(error: BaseException, otherwise: Place) -> Place:
 
 
 def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None:
-    """The definition; None where checks that need the whole flow found faults."""
+    """The definition; None where the flow has faults, of which this adds those of the whole."""
     faults = work.faults
     tasks: dict[str, TaskDefinition] = {}
     for call in work.calls.values():
@@ -179,10 +185,10 @@ def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None
             tasks[call.task_id] = call.definition()
         except DefinitionError as error:
             faults.extend(faults_of(error, call.place))
-    fields = _checked_times(work, fields)
-    if faults:
-        return None
-    upstream = {task_id: task.upstream for task_id, task in tasks.items()}
+    upstream = {
+        task_id: tuple(other for other in task.upstream if other in tasks)
+        for task_id, task in tasks.items()
+    }
     if cycle := graph.find_cycle(upstream):
         shown = " -> ".join([*cycle, cycle[0]] if cycle[0] != cycle[-1] else cycle)
         faults.append(
@@ -192,6 +198,7 @@ def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None
                 "Remove one of these dependencies.",
             )
         )
+    if faults:
         return None
     ordered = tuple(tasks[task_id] for task_id in graph.topological_order(upstream))
     made = FlowDefinition(**fields, tasks=ordered)
@@ -214,7 +221,7 @@ def _unstorable(definition: FlowDefinition) -> str | None:
 
 def _checked_times(work: Building, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields with dates in the flow's zone; faults for a bad schedule, zone or order."""
-    checked = {**fields, "flow_id": work.flow_id}
+    checked = dict(fields)
     zone = checked.setdefault("timezone", "UTC")
     schedule = checked.get("schedule")
     try:

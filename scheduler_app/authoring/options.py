@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import Fault, Place, did_you_mean, fault
 from scheduler_app.rules import definition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 RETRIES_MAX: Final = 10_000
 SLOTS_MAX: Final = 32_767

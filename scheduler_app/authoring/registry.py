@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from scheduler_app.authoring.faults import Fault, error_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scheduler_app.authoring.flow import Flow
 
 
@@ -57,9 +58,12 @@ def register(flow: Flow, faults: list[Fault]) -> None:
 
 
 def _file_being_imported() -> str:
-    """The file of the innermost module whose top-level code is running: a flow that comes with an
-    import belongs to the imported file, one that a helper function makes to the calling file."""
-    frame = sys._getframe(1)
+    """The file of the innermost module whose top-level code is running.
+
+    So a flow that comes with an import belongs to the imported file, and one that a helper function
+    makes to the file that called it.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the cheap way to look at the stack
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from scheduler_app.authoring.faults import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 DEPTH_MAX: Final = 100  # of containers in each other; one that contains itself ends here
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset)

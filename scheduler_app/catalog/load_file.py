@@ -55,7 +55,7 @@ def _answer(folder: Path, path: str) -> dict[str, Any]:
         bundles.pack_sources(path, imports.sources)
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is told, not passed on
         return {"flows": [], "faults": _faults(error, folder, path), "sources": {}}
-    faults = [f for item in loaded.registrations for f in item.faults]
+    faults = loaded.faults()
     faults += [
         Fault(
             file=str(folder / path),
@@ -91,9 +91,7 @@ def _faults(error: BaseException, folder: Path, path: str) -> list[dict[str, Any
         text = "".join(traceback.format_exception_only(error)).strip()
         message = f"It raises while it is loaded: {text}"
         remedy = "Make the file importable; code that needs the outside belongs into a task."
-    fault = Fault(
-        file=place.file, line=place.line, message=message[:MESSAGE_CHARACTERS_MAX], remedy=remedy
-    )
+    fault = Fault(file=place.file, line=place.line, message=message, remedy=remedy)
     return [_inside(folder, fault)]
 
 
@@ -110,10 +108,18 @@ def _line_of(error: BaseException, folder: Path) -> int:
 def _inside(folder: Path, fault: Fault) -> dict[str, Any]:
     """The fault with its file as the folder's users call it."""
     values = asdict(fault)
+    values["message"] = _storable(fault.message)
+    values["remedy"] = _storable(fault.remedy)
     for root in (folder, folder.resolve()):
         if fault.file.startswith(f"{root}/"):
             values["file"] = fault.file[len(str(root)) + 1 :]
     return values
+
+
+def _storable(text: str) -> str:
+    """The text without what a JSON column refuses: messages may quote anything."""
+    short = text[:MESSAGE_CHARACTERS_MAX].replace("\x00", "\\x00")
+    return short.encode("utf-8", "backslashreplace").decode()
 
 
 if __name__ == "__main__":

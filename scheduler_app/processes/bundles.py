@@ -26,6 +26,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler_app.authoring.faults import fault
 from scheduler_app.authoring.registry import Registration, collecting
 from scheduler_app.rules.errors import DefinitionError, InvalidInput, NotFound
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import ModuleType
 
+    from scheduler_app.authoring.faults import Fault
     from scheduler_app.authoring.flow import Flow
 
 MANIFEST: Final = ".daylight.json"  # in the archive: which file is the flow file
@@ -193,8 +195,26 @@ class LoadedFile:
     sources: dict[str, bytes]  # by path in the folder
 
     def flows(self) -> dict[str, Flow]:
-        """The flows without fault, by id."""
-        return {item.flow.flow_id: item.flow for item in self.registrations if not item.faults}
+        """The flows without fault, by id; of two with one name the first."""
+        found: dict[str, Flow] = {}
+        for item in self.registrations:
+            if not item.faults:
+                found.setdefault(item.flow.flow_id, item.flow)
+        return found
+
+    def faults(self) -> list[Fault]:
+        """What is wrong with the flows, each fault once."""
+        found = {one: None for item in self.registrations for one in item.faults}
+        first: dict[str, Flow] = {}
+        for item in self.registrations:
+            flow = item.flow
+            if first.setdefault(flow.flow_id, flow) is not flow:
+                message = (
+                    f"Flow {flow.flow_id!r} is defined twice in this file; the other is at line "
+                    f"{first[flow.flow_id].place.line}."
+                )
+                found[fault(flow.place, message, "Rename one of them, or take it out.")] = None
+        return list(found)
 
 
 def load_file(folder: Path, main_path: str) -> LoadedFile:
@@ -213,17 +233,13 @@ def flow_of_bundle(
     Raises ``NotFound`` where the bundle no longer makes the flow, ``InvalidInput`` for a damaged
     bundle, and whatever the file's own code raises.
     """
-    entry = _loaded.get(digest)
+    entry = _shelf.loaded.get(digest)
     if entry is None:
         root = extract(digest, read_archive, cache_dir)
-        main_path = json.loads((root / MANIFEST).read_bytes())["main"]
-        entry = _Loaded(root, main_path)
+        entry = _Loaded(root, json.loads((root / MANIFEST).read_bytes())["main"])
         entry.result = entry.load()
-        _loaded[digest] = entry
-        if len(_loaded) > LOADED_MAX:
-            _loaded.popitem(last=False)
-    _loaded.move_to_end(digest)
-    entry.activate()
+    _shelf.keep(digest, entry)
+    _shelf.put(entry)
     assert entry.result is not None
     try:
         return entry.result.flows()[flow_id]
@@ -282,37 +298,31 @@ class _Loaded:
     search_paths: list[str] = field(default_factory=list)
     sources: dict[str, bytes] = field(default_factory=dict)
 
-    def activate(self) -> None:
-        """Imports find this folder's modules, and those of no other folder."""
-        global _active
-        if _active is self:
-            return
-        if _active is not None:
-            _active._stash()
-        sys.modules.update(self.modules)
-        # Last: a module of the folder never hides one of the standard library or of a package,
-        # whatever this process has imported before.
-        sys.path.extend(self.search_paths or [str(self.root)])
-        sys.meta_path.insert(0, _FolderFinder(self.root, self.sources))
-        importlib.invalidate_caches()
-        _active = self
-
     def load(self) -> LoadedFile:
-        self.activate()
+        """The flow file was imported, and imports find its folder; or nothing of it is left."""
+        _shelf.put(self)
         try:
             with collecting() as registry:
-                _import_main(self.root, self.main_path)
+                _import_main(self)
         except BaseException:
-            self._stash()
+            _shelf.clear()
             raise
         return LoadedFile(
             registrations=[item for item in registry.registrations if self._owns(item.made_by)],
             sources=self._all_sources(),
         )
 
-    def _stash(self) -> None:
-        """The folder's modules are out of ``sys.modules``, kept for the next activation."""
-        global _active
+    def enter(self) -> None:
+        """Imports find this folder's modules."""
+        sys.modules.update(self.modules)
+        # Last: a module of the folder never hides one of the standard library or of a package,
+        # whatever this process has imported before.
+        sys.path.extend(self.search_paths or [str(self.root)])
+        sys.meta_path.insert(0, _FolderFinder(self.root, self.sources))
+        importlib.invalidate_caches()
+
+    def leave(self) -> None:
+        """The folder's modules are out of ``sys.modules``, kept for the next time."""
         root = str(self.root)
         self.modules = {
             name: module
@@ -328,8 +338,6 @@ class _Loaded:
             for finder in sys.meta_path
             if not (isinstance(finder, _FolderFinder) and finder.root == self.root)
         ]
-        if _active is self:
-            _active = None
 
     def _owns(self, made_by: str) -> bool:
         """Whether the flow is this file's: made by it, or by an import from outside the folder."""
@@ -349,8 +357,35 @@ class _Loaded:
         return found
 
 
-_active: _Loaded | None = None
-_loaded: Final[OrderedDict[str, _Loaded]] = OrderedDict()
+class _Shelf:
+    """What this process has loaded, and whose modules imports find now: of one folder at a time."""
+
+    def __init__(self) -> None:
+        self.active: _Loaded | None = None
+        self.loaded: OrderedDict[str, _Loaded] = OrderedDict()  # by digest, oldest use first
+
+    def put(self, wanted: _Loaded) -> None:
+        """Imports find this folder's modules, and those of no other folder."""
+        if self.active is not wanted:
+            self.clear()
+            wanted.enter()
+            self.active = wanted
+
+    def clear(self) -> None:
+        """Imports find no folder's modules."""
+        if self.active is not None:
+            self.active.leave()
+            self.active = None
+
+    def keep(self, digest: str, entry: _Loaded) -> None:
+        """The entry is the newest used; the oldest is forgotten when there are too many."""
+        self.loaded[digest] = entry
+        self.loaded.move_to_end(digest)
+        if len(self.loaded) > LOADED_MAX:
+            self.loaded.popitem(last=False)
+
+
+_shelf: Final = _Shelf()
 
 
 class _RecordingLoader(SourceFileLoader):
@@ -399,14 +434,13 @@ def _spec(name: str, file: Path, root: Path, sources: dict[str, bytes]) -> Modul
     return spec
 
 
-def _import_main(root: Path, main_path: str) -> None:
-    name = _module_name(root, main_path)
+def _import_main(entry: _Loaded) -> None:
+    name = _module_name(entry.root, entry.main_path)
     if parent := name.rpartition(".")[0]:
         importlib.import_module(parent)
     if name in sys.modules:  # its package imports it
         return
-    assert _active is not None
-    spec = _spec(name, root / main_path, root, _active.sources)
+    spec = _spec(name, entry.root / entry.main_path, entry.root, entry.sources)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     assert spec.loader is not None
@@ -434,7 +468,7 @@ def is_taken(name: str) -> bool:
     """Whether the standard library or an installed package has this top-level name."""
     if name in sys.stdlib_module_names or is_own(name):
         return True
-    root = str(_active.root) if _active is not None else None
+    root = str(_shelf.active.root) if _shelf.active is not None else None
     elsewhere = [path for path in sys.path if root is None or not _within(path or ".", root)]
     found = PathFinder.find_spec(name, elsewhere)
     return found is not None and found.loader is not None  # else a mere folder of that name
