@@ -61,16 +61,25 @@ class Beats:
         self._stopping.set()
         self._thread.join(timeout_s)
 
-    def ask_to_stop(
-        self, execution: Execution, *, why: str, grace_s: float, hand_back: bool = False
-    ) -> None:
+    def ask_to_stop(self, execution: Execution, *, why: str, grace_s: float) -> None:
         """The child's user code gets an exception; it is killed if it has not ended after the grace."""
-        if execution.stop_at is not None and not hand_back:
+        if execution.stop_why:
             return
         execution.stop_at = time.monotonic() + grace_s
+        self._interrupt(execution, why=why)
+
+    def ask_to_give_back(self, execution: Execution, *, why: str) -> None:
+        """The child's user code gets an exception and makes no report; who asks for it kills it."""
+        if execution.stop_why:
+            return  # it ends for another reason already, and not to be executed elsewhere
+        execution.is_handed_back = True
+        self._interrupt(execution, why=why)
+
+    def _interrupt(self, execution: Execution, *, why: str) -> None:
         execution.stop_why = why
-        execution.is_handed_back = hand_back
-        self._at.folder.write(execution.attempt_id, STOP, {"why": why, "hand_back": hand_back})
+        self._at.folder.write(
+            execution.attempt_id, STOP, {"why": why, "hand_back": execution.is_handed_back}
+        )
         with contextlib.suppress(ProcessLookupError):
             os.kill(execution.pid, signal.SIGTERM)
 

@@ -251,7 +251,8 @@ def _deliver(me: Child, claimed: Claim, done: report.Report) -> None:
         me.at.folder.drop(done.attempt_id, REPORT)
     failpoints.reach("worker.after_finish")
     if run_id is not None:
-        me.notices.both(runs=[run_id], topics=[f"run:{run_id}", f"ti:{claimed.ti_id}", "runs"])
+        tell = me.notices.both if done.wait is None else me.notices.deferred
+        tell(runs=[run_id], topics=[f"run:{run_id}", f"ti:{claimed.ti_id}", "runs"])
 
 
 def _spool(me: Child, done: report.Report) -> None:

@@ -149,9 +149,7 @@ class Worker:
         logger.info("the worker stops", extra={"running": len(self._witness.executions())})
         self._wait_for_executions(settings.WORKER_DRAIN_S)
         for execution in self._witness.executions():
-            self._beats.ask_to_stop(
-                execution, why="its worker stops", grace_s=STOP_GRACE_S, hand_back=True
-            )
+            self._beats.ask_to_give_back(execution, why="its worker stops")
         self._wait_for_executions(STOP_GRACE_S)
         for execution in self._witness.executions():
             kill_group(execution.pid)

@@ -78,13 +78,19 @@ class WitnessedRequest(Request):
     def broke(self, exc_info: ExceptionInfo) -> None:
         """The child was lost, or this product's own code failed in it: never a failure of user code."""
         state.task_ready(self)
-        is_lost = isinstance(exc_info.exception, WorkerLostError)
-        witness().broke(
-            self._pid(),
-            self.id,
-            kind="exit_killed" if is_lost else "exit_failed",
-            error=str(exc_info),
-        )
+        if exc_info.type is not None and issubclass(exc_info.type, WorkerLostError):
+            witness().lost(self._pid(), self.id, self._exit_code())
+        else:
+            witness().broke(self._pid(), self.id, str(exc_info))
+
+    def _exit_code(self) -> int | None:
+        """Of the child that the pool has buried; minus the signal."""
+        result: Any = None if self._apply_result is None else self._apply_result()
+        child = getattr(result, "_write_to", None)
+        if child is None or child.pid != self._pid():
+            return None
+        code: int | None = child.exitcode
+        return code
 
     def _pid(self) -> int | None:
         pid: Any = self.worker_pid  # set as soon as a child has it

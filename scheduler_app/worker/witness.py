@@ -78,7 +78,7 @@ class Witness:
         self._source = signature(at.hostname)
         self._executions: dict[int, Execution] = {}  # by pid
         self._exits: list[Exit] = []
-        self._dead: list[tuple[float, int, dict[str, Any]]] = []  # when seen, pid, how
+        self._dead: list[tuple[float, int, int | None]] = []  # when seen, pid, exit code
         self._lock = threading.Lock()
         self._watch = ChildWatch()
         self._kept = KeptConnection("witness")
@@ -123,14 +123,21 @@ class Witness:
                 )
             )
 
-    def broke(self, pid: int | None, attempt_id: str, *, kind: str, error: str) -> None:
-        """The delivery ended in an error of this product, or the pool lost its child."""
+    def lost(self, pid: int | None, attempt_id: str, exit_code: int | None) -> None:
+        """The pool has seen that the child is gone, and has read its last words."""
+        execution = self._forget(pid, attempt_id)
+        if execution is not None:
+            self._bury(execution, exit_code)
+
+    def broke(self, pid: int | None, attempt_id: str, error: str) -> None:
+        """The delivery ended in an error of this product's own code."""
         error = storable(error, ERROR_MAX)
         logger.error("a delivery broke", extra={"attempt_id": attempt_id, "error": error})
         execution = self._forget(pid, attempt_id)
         if execution is not None:
             self.on_printed(execution.attempt_id)
-            self._add(Exit(execution.attempt_id, execution.pid, kind, {"error": error}))
+            payload = {"error": error}
+            self._add(Exit(execution.attempt_id, execution.pid, reconcile.EXIT_FAILED, payload))
 
     # -- asked by the other threads of the main process ---------------------------------------
 
@@ -159,10 +166,10 @@ class Witness:
     def _turn(self, wait_s: float) -> None:
         try:
             now = time.monotonic()
-            for pid, how in self._watch.wait(wait_s):
-                self._dead.append((now, pid, how))
+            for pid, exit_code in self._watch.wait(wait_s):
+                self._dead.append((now, pid, exit_code))
             self._read_notes()
-            self._bury(time.monotonic())
+            self._bury_the_dead(time.monotonic())
             self._write()
         except psycopg.Error as error:
             logger.warning("exit events wait for the database", extra={"error": str(error).strip()})
@@ -183,26 +190,30 @@ class Witness:
                 limit_s = execution.limit_s = note["limit_s"]
                 execution.limit_at = None if limit_s is None else now + limit_s
 
-    def _bury(self, now: float) -> None:
-        """Executions of children that died and had time for their last word ended with them."""
+    def _bury_the_dead(self, now: float) -> None:
+        """Children that died and had time for their last word are buried with their executions."""
         waiting = []
-        for seen_at, pid, how in self._dead:
+        for seen_at, pid, exit_code in self._dead:
             if now - seen_at < LAST_WORD_S:
-                waiting.append((seen_at, pid, how))
+                waiting.append((seen_at, pid, exit_code))
                 continue
             self._waiting.discard(pid)
             execution = self._executions.pop(pid, None)
-            if execution is None:
-                continue
-            # What it started must not go on unseen.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-            payload = {**how, "why": execution.stop_why} if execution.stop_why else how
-            kind = reconcile.HANDED_BACK if execution.is_handed_back else reconcile.EXIT_KILLED
-            self._add(Exit(execution.attempt_id, pid, kind, payload))
-            self.on_printed(execution.attempt_id)
-            self._at.folder.drop(execution.attempt_id, STOP)
+            if execution is not None:
+                self._bury(execution, exit_code)
         self._dead = waiting
+
+    def _bury(self, execution: Execution, exit_code: int | None) -> None:
+        # What the child started must not go on unseen.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(execution.pid, signal.SIGKILL)
+        payload = _how(exit_code)
+        if execution.stop_why:
+            payload["why"] = execution.stop_why
+            self._at.folder.drop(execution.attempt_id, STOP)
+        kind = reconcile.HANDED_BACK if execution.is_handed_back else reconcile.EXIT_KILLED
+        self._add(Exit(execution.attempt_id, execution.pid, kind, payload))
+        self.on_printed(execution.attempt_id)
 
     def _write(self) -> None:
         with self._lock:
@@ -336,31 +347,38 @@ class ChildWatch:
         self._pids[fd] = pid
         self._poll.register(fd, select.EPOLLIN)
 
-    def wait(self, timeout_s: float) -> list[tuple[int, dict[str, Any]]]:
-        """The pids that have ended since, each with how it ended."""
+    def wait(self, timeout_s: float) -> list[tuple[int, int | None]]:
+        """The pids that have ended since, each with its exit code, as far as that can be had."""
         if self._poll is None:
             time.sleep(timeout_s)
             return []
         ended = []
         for fd, _ in self._poll.poll(timeout_s):
             pid = self._pids.pop(fd)
-            ended.append((pid, _how(fd)))
+            ended.append((pid, _exit_code(fd)))
             self._poll.unregister(fd)
             self._fds.pop(pid)
             os.close(fd)
         return ended
 
 
-def _how(fd: int) -> dict[str, Any]:
+def _exit_code(fd: int) -> int | None:
+    """The exit code, or minus the signal; null if somebody else has taken it."""
     try:
         status = os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return {"how": "ended; its status was taken by another reader"}
+        return None
     if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def _how(exit_code: int | None) -> dict[str, Any]:
+    if exit_code is None:
         return {}
-    if status.si_code == os.CLD_EXITED:
-        return {"exit_code": status.si_status}
-    return {"signal": status.si_status, "signal_name": signal.Signals(status.si_status).name}
+    if exit_code >= 0:
+        return {"exit_code": exit_code}
+    return {"signal": -exit_code, "signal_name": signal.Signals(-exit_code).name}
 
 
 _witness: Witness | None = None

@@ -114,6 +114,19 @@ def test_a_child_that_is_killed_is_told_within_two_seconds(
     assert {"runs": [], "events": 1} in notices.sent
 
 
+def test_a_child_that_the_pool_buried_first_is_told_once(
+    workshop: Workshop, watching: witness.Witness
+) -> None:
+    message, child = _start_slow(workshop, watching)
+    os.kill(child.pid, signal.SIGKILL)
+    watching.lost(child.pid, str(message.attempt_id), -signal.SIGKILL)
+    child.status()
+    event = _event(workshop, message)
+    time.sleep(0.6)  # until the watch has told it too
+    assert len(workshop.events(message)) == 1
+    assert event.payload["signal_name"] == "SIGKILL"
+
+
 def test_a_child_that_leaves_by_itself_is_told_with_its_exit_code(
     workshop: Workshop, watching: witness.Witness
 ) -> None:
@@ -265,7 +278,7 @@ def test_a_delivery_that_broke_in_our_own_code_is_left_to_the_scheduler(
     workshop: Workshop, watching: witness.Witness
 ) -> None:
     message, child = _start_slow(workshop, watching)
-    watching.broke(child.pid, str(message.attempt_id), kind="exit_failed", error="a\x00bug")
+    watching.broke(child.pid, str(message.attempt_id), "a\x00bug")
     event = _event(workshop, message)
     assert (event.kind, event.verdict, event.payload["error"]) == (
         "exit_failed",
