@@ -68,7 +68,7 @@ SCHEDULER_SWEEP_INTERVAL_S: Final = readers.number(
     "DAYLIGHT_SCHEDULER_SWEEP_INTERVAL_S", 2.0, least=0.1, greatest=300
 )
 # After a pool child ended without a report, its own report may still arrive so long.
-EXIT_GRACE_S: Final = readers.number("DAYLIGHT_EXIT_GRACE_S", 5.0)
+EXIT_GRACE_S: Final = readers.number("DAYLIGHT_EXIT_GRACE_S", LEASE_TTL_S / 3)
 
 # -- Flow files -------------------------------------------------------------------------------
 
@@ -85,6 +85,10 @@ MAX_ACTIVE_TASKS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_TASKS", 64, least
 # A worker that is told to stop lets running tasks go on so long; then they are handed back. A
 # supervisor that kills after less than this and about 4 s more leaves the rest to the sweeps.
 WORKER_DRAIN_S: Final = readers.number("DAYLIGHT_WORKER_DRAIN_S", 5.0)
+# Triggers that one triggerer watches at most; timers and external events need no watching.
+TRIGGERER_CAPACITY: Final = readers.integer("DAYLIGHT_TRIGGERER_CAPACITY", 10_000, least=1)
+# A trigger whose code keeps the triggerer's loop busy for so long goes on in a process of its own.
+TRIGGER_BLOCK_S: Final = readers.number("DAYLIGHT_TRIGGER_BLOCK_S", 1.0, least=0.05)
 WORKER_CONCURRENCY: Final = readers.integer("DAYLIGHT_CONCURRENCY", 2, least=1, greatest=512)
 
 # -- Secrets ----------------------------------------------------------------------------------

@@ -237,6 +237,9 @@ def _running(
             "  LATERAL (SELECT greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())"
             "   AS seen) s"
             " WHERE p.shard = ANY(%(shard)s) AND p.is_live AND p.state = 'running'"
+            # Of one whose end was witnessed the verdict on that event decides.
+            "  AND NOT EXISTS (SELECT 1 FROM executor_event e"
+            "   WHERE e.attempt_id = p.id AND e.verdict = 'pending')"
             "  AND i.held_by IS NULL ORDER BY p.started_at LIMIT %(limit)s",
             {"shard": list(terms), "dead_s": dead_after_s, "limit": 20 * BATCH_MAX},
         )

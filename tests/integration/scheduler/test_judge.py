@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from scheduler_app.models import Attempt, Counter, ExecutorEvent
+from scheduler_app.scheduler import sweep
 from scheduler_app.transitions.executor_event import NewEvent, record_events
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.job import start_job
@@ -75,6 +76,21 @@ def test_a_child_that_just_died_is_given_time_for_its_report(
     world.judge()
     assert ExecutorEvent.objects.get().verdict_code == "late_after_terminal"
     assert world.states(running.run_id) == {"a": "success"}
+
+
+def test_the_heartbeat_sweep_leaves_a_witnessed_end_to_the_verdict(
+    world: World, raw: psycopg.Connection[Any], running: Message
+) -> None:
+    """The beats of a killed child stop too: it must not be taken for a lost worker."""
+    raw.execute(
+        "UPDATE attempt SET started_at = started_at - interval '1 hour', heartbeat_at = NULL"
+    )
+    _say(raw, running.attempt_id, "exit_killed", age_s=0)
+    terms = world.leases.terms()
+    silent = sweep._running(raw, terms, 0.0)
+    assert silent == []
+    assert sweep.lose_silent(raw, leases=world.leases, terms=terms) == set()
+    assert world.states(running.run_id) == {"a": "running"}
 
 
 def test_a_success_that_nobody_reported_is_never_granted_by_an_exit(
