@@ -10,7 +10,6 @@ from django.http import QueryDict
 from django.urls import reverse
 
 from dashboard import answer
-from dashboard.views.runs import problem_of
 from scheduler_app.queries import (
     attempts,
     executor_events,
@@ -19,8 +18,9 @@ from scheduler_app.queries import (
     incidents,
     lease_events,
     lens,
-    metrics,
+    now,
     runs,
+    task_instances,
 )
 from scheduler_app.queries.filters import (
     AttemptFilter,
@@ -28,6 +28,7 @@ from scheduler_app.queries.filters import (
     IncidentFilter,
     LeaseEventFilter,
     RunFilter,
+    TaskInstanceFilter,
 )
 
 if TYPE_CHECKING:
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from dashboard.answer import Reading
-    from dashboard.views.runs import Problem
     from scheduler_app.queries.runs import RunRow
+    from scheduler_app.queries.task_instances import TaskInstanceRow
 
 WINDOW: Final = timedelta(hours=24)
 TROUBLES_MAX: Final = 5
+FAILED_MAX: Final = 200  # task instances looked at to find the first of each run
 LEASE_EVENTS_MAX: Final = 5
 
 
@@ -49,7 +51,9 @@ class Trouble:
     """A run that failed, and the first thing that went wrong in it."""
 
     run: RunRow
-    problem: Problem | None
+    ti: TaskInstanceRow | None  # the first that failed itself
+    said: str  # what its attempt said, or why the run counts as failed
+    blocked: int  # task instances that could not start because of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +88,10 @@ def home(request: HttpRequest) -> HttpResponse:
     context = {
         "health": state,
         "sentence": _sentence(state),
-        "numbers": metrics.numbers(),
+        "numbers": now.now(reading.scope),
         "since": in_address(since),
         "failed": failed.counts,
-        "troubles": [Trouble(run=run, problem=problem_of(reading, run)) for run in failed.rows],
+        "troubles": _troubles(reading, failed.rows),
         "incidents": incidents.page(IncidentFilter(state=("open",)), reading.scope),
         "faulty": flow_files.faulty(reading.scope),
         "asides": _asides(reading, since),
@@ -110,6 +114,27 @@ def _sentence(state: health.Health) -> str:
         for component in sick
     ]
     return "Degraded. " + "; ".join(parts) + "."
+
+
+def _troubles(reading: Reading, failed: tuple[RunRow, ...]) -> tuple[Trouble, ...]:
+    ids = tuple(run.id for run in failed)
+    if not ids:
+        return ()
+    asked = TaskInstanceFilter(run=ids, state=("failed",), order="-ended_at", limit=FAILED_MAX)
+    first = {ti.run: ti for ti in task_instances.page(asked, reading.scope).rows}
+    tis = tuple(ti.id for ti in first.values())
+    last = attempts.page(AttemptFilter(ti=tis, limit=FAILED_MAX), reading.scope) if tis else None
+    said = {one.ti: one.outcome_reason or "" for one in last.rows} if last else {}
+    tallies = task_instances.state_counts(reading.scope, ids)
+    return tuple(
+        Trouble(
+            run=run,
+            ti=(ti := first.get(run.id)),
+            said=(said.get(ti.id, "") if ti else "") or run.state_reason,
+            blocked=tallies[run.id].get("upstream_failed", 0),
+        )
+        for run in failed
+    )
 
 
 def _asides(reading: Reading, since: datetime) -> tuple[Aside, ...]:

@@ -14,6 +14,7 @@ const RETRY_MIN_MS = 500;
 const RETRY_MAX_MS = 60_000;
 const HIDDEN_CLOSE_MS = 5000;
 const CHECK_MS = 1000;
+const SIGNED_OUT = 4401; // the close code of a session that ended
 
 const seen = new Map(); // topic -> newest revision heard of
 let socket = null;
@@ -29,6 +30,7 @@ let paused = false;
 let waiting = 0; // signals that are held back
 let asked = false; // a person asked for the next refresh: holding is over
 let etag = "";
+let feed = "live"; // what the server says: "polling" while it hears of no changes itself
 
 const region = () => document.querySelector("[data-topics]");
 const chip = () => document.getElementById("live");
@@ -105,6 +107,8 @@ function onMessage(event) {
     return; // not ours
   }
   lastContact = Date.now();
+  if (message.error) console.warn(`live: ${message.error}`);
+  if (message.mode) feed = message.mode;
   if (message.t) hear(message.t, Number(message.rev));
   for (const [topic, rev] of Object.entries(message.hb ?? {})) hear(topic, Number(rev));
   document.dispatchEvent(new CustomEvent("daylight:signal", { detail: message }));
@@ -126,8 +130,9 @@ function connect() {
     paint();
   };
   opened.onmessage = onMessage;
-  opened.onclose = () => {
+  opened.onclose = (event) => {
     if (socket !== opened) return;
+    if (event.code === SIGNED_OUT) location.reload();
     socket = null;
     socketOpen = false;
     retryTimer = setTimeout(connect, jittered(retryMs));
@@ -163,7 +168,7 @@ function check() {
 
 function mode() {
   if (paused) return "paused";
-  if (socketOpen) return "live";
+  if (socketOpen) return feed;
   return Date.now() - lastContact > CONTACT_LOST_MS ? "reconnecting" : "polling";
 }
 

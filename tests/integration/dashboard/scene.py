@@ -6,11 +6,11 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheduler_app.models import Attempt
+from scheduler_app.models import Attempt, Flow
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions import attempt as moves
-from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks
+from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks, log_length
 from scheduler_app.transitions.executor_event import NewEvent, record_events
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.ids import uuid7
@@ -205,6 +205,44 @@ def _deliver_again(world: World, delivery: refuse.Delivery) -> None:
         hostname="host-1",
         pid=4700,
     )
+
+
+def fail_again(world: World, run: int) -> None:
+    """The running task of the run failed and is ready for its next try."""
+    one = Attempt.objects.get(run_id=run, is_live=True)
+    assert one.ti_id is not None
+    moved = moves.finish(
+        world.connection,
+        ti_id=one.ti_id,
+        attempt_id=one.id,
+        nonce=uuid.UUID(int=one.id.int),
+        state=TaskState.UP_FOR_RETRY,
+        is_open=True,
+        outcome=AttemptOutcome.FAILED,
+        retry_after_s=0.0,
+        reason="OSError: disk quota exceeded on /srv/warehouse",
+    )
+    assert moved is not None
+
+
+def printing(scene: Scene) -> Attempt:
+    """The attempt that runs and prints."""
+    return Attempt.objects.get(run_id=scene.running, is_live=True)
+
+
+def flow(flow_id: str) -> Flow:
+    """The flow with its version."""
+    return Flow.objects.select_related("current_version").get(flow_id=flow_id)
+
+
+def print_more(world: World, one: Attempt, data: bytes) -> None:
+    """The attempt has printed this, after what it printed before."""
+    chunk = LogChunk(
+        attempt_id=one.id,
+        start_offset=log_length(world.connection, attempt_id=one.id),
+        data=data,
+    )
+    append_log_chunks(world.connection, chunks=[chunk])
 
 
 def _print(world: World, attempt_id: uuid.UUID, data: bytes) -> None:

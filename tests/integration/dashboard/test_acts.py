@@ -1,0 +1,120 @@
+"""The buttons: trigger, pause, unpause, the look; and what they refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+from scheduler_app.models import Audit, Flow, Run
+from tests.integration.dashboard.pages import Page
+
+if TYPE_CHECKING:
+    from tests.integration.dashboard.scene import Scene
+
+
+def test_one_click_triggers_a_run_and_opens_it(scene: Scene, reader: Client) -> None:
+    del scene
+    response = reader.post("/flows/hourly_sync/trigger/")
+    run = Run.objects.get(flow_id="hourly_sync")
+    assert response.headers["Location"] == f"/runs/{run.pk}/"
+    assert (run.actor, run.run_type, run.conf) == ("ana", "manual", {})
+    assert f"Run {run.run_key} was created." in reader.get(f"/runs/{run.pk}/").content.decode()
+
+
+def test_conf_run_id_and_note_of_the_form_reach_the_run(scene: Scene, reader: Client) -> None:
+    del scene
+    form = {"conf": '{"day": 1}', "run_id": "by-hand", "note": "again"}
+    reader.post("/flows/hourly_sync/trigger/", form)
+    run = Run.objects.get(flow_id="hourly_sync")
+    assert (run.conf, run.run_key, run.note) == ({"day": 1}, "by-hand", "again")
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({"conf": "{day: 1}"}, "conf is not JSON"),
+        ({"conf": "[1]"}, "conf must be a JSON object"),
+        ({"run_id": "two words"}, "two words"),
+    ],
+)
+def test_a_faulty_form_says_why_and_keeps_what_was_typed(
+    scene: Scene, reader: Client, form: dict[str, str], told: str
+) -> None:
+    del scene
+    typed = {"conf": "", "run_id": "", "note": "do not lose me", **form}
+    response = reader.post("/flows/hourly_sync/trigger/", typed)
+    text = response.content.decode()
+    assert response.status_code == 400
+    assert told in text
+    assert "do not lose me" in text
+    assert not Run.objects.filter(flow_id="hourly_sync").exists()
+
+
+def test_a_run_id_that_exists_is_a_clear_error(scene: Scene, reader: Client) -> None:
+    del scene
+    response = reader.post("/flows/nightly_sales/trigger/", {"run_id": "manual__healed"})
+    assert response.status_code == 400
+    assert "already" in response.content.decode()
+
+
+def test_pause_and_unpause_change_the_schedule_and_are_audited(
+    scene: Scene, reader: Client
+) -> None:
+    del scene
+    reader.post("/flows/nightly_sales/pause/", {"next": "/flows/nightly_sales/?tab=graph"})
+    assert Flow.objects.get(pk="nightly_sales").is_paused
+    assert "its schedule creates no runs" in Page(reader, "/flows/nightly_sales/").text
+    reader.post("/flows/nightly_sales/unpause/")
+    assert not Flow.objects.get(pk="nightly_sales").is_paused
+    acts = list(Audit.objects.order_by("id").values_list("action", "actor"))
+    assert acts == [("pause", "ana"), ("unpause", "ana")]
+
+
+def test_a_button_returns_to_this_site_only(scene: Scene, reader: Client) -> None:
+    del scene
+    here = reader.post("/flows/nightly_sales/pause/", {"next": "/flows/?state=paused"})
+    assert here.headers["Location"] == "/flows/?state=paused"
+    there = reader.post("/flows/nightly_sales/unpause/", {"next": "https://elsewhere.example/"})
+    assert there.headers["Location"] == "/"
+
+
+def test_a_get_changes_nothing(scene: Scene, reader: Client) -> None:
+    del scene
+    assert reader.get("/flows/nightly_sales/pause/").status_code == 405
+    assert reader.get("/flows/nightly_sales/unpause/").status_code == 405
+    reader.get("/flows/hourly_sync/trigger/")
+    assert not Flow.objects.get(pk="nightly_sales").is_paused
+    assert not Run.objects.filter(flow_id="hourly_sync").exists()
+
+
+def test_a_form_of_another_site_is_refused(scene: Scene) -> None:
+    del scene
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(get_user_model().objects.create_user("ben", password="a-long-password"))
+    for act in ("trigger", "pause"):
+        response = client.post(f"/flows/nightly_sales/{act}/")
+        assert response.status_code == 403
+        assert "Nothing was changed" in response.content.decode()
+    assert not Flow.objects.get(pk="nightly_sales").is_paused
+
+
+def test_an_unknown_flow_cannot_be_paused_or_triggered(reader: Client) -> None:
+    assert reader.post("/flows/nobody/pause/").status_code == 404
+    assert reader.post("/flows/nobody/trigger/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("look", "kept"), [("dark", "dark"), ("contrast", "contrast"), ("loud", "system")]
+)
+def test_the_look_is_kept_in_a_cookie(reader: Client, look: str, kept: str) -> None:
+    response = reader.post("/preferences/look/", {"look": look, "next": "/runs/"})
+    assert response.headers["Location"] == "/runs/"
+    assert f'data-look="{kept}"' in reader.get("/runs/").content.decode()
+
+
+def test_a_forged_look_is_the_system_look(reader: Client) -> None:
+    reader.cookies["daylight_look"] = '"><script>'
+    assert 'data-look="system"' in reader.get("/runs/").content.decode()
