@@ -22,7 +22,7 @@ from psycopg.rows import dict_row
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.states import AttemptState, TaskState
 from scheduler_app.transitions.attempt import Beat, beat, fail_killed
-from scheduler_app.worker.folder import STOP
+from scheduler_app.worker.folder import REPORT, STOP
 from scheduler_app.worker.guard import seize
 from scheduler_app.worker.link import KeptConnection
 from scheduler_app.worker.report import after_failure
@@ -149,6 +149,8 @@ class Beats:
         """The child and what it started are killed, unless it is through with the attempt."""
         if not self._witness.still_executes(execution):
             return
+        if self._at.folder.read(execution.attempt_id, REPORT) is not None:
+            return  # its user code is over; only its report waits for the database
         if not seize(self._at.folder, str(execution.attempt_id)):
             return
         logger.warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import logging
@@ -45,7 +46,8 @@ class Child:
         if os.environ != self._environment:
             os.environ.clear()
             os.environ.update(self._environment)
-        os.chdir(self._folder)
+        with contextlib.suppress(OSError):  # a folder that is gone
+            os.chdir(self._folder)
         self.guard.install()
 
     def tell_limit(self, attempt_id: str, limit_s: float | None) -> None:

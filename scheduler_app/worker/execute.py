@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 import psycopg
@@ -25,6 +25,8 @@ from scheduler_app.worker.outcome import HANDED_BACK, REFUSED, REPORTED, UNCLAIM
 from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scheduler_app.authoring.flow import Flow
     from scheduler_app.authoring.task import TaskCall
     from scheduler_app.worker.facts import Facts
@@ -33,6 +35,7 @@ CLAIM_TRIES: Final = 3  # while nothing stands against the claim any more
 LOAD_LIMIT_FACTOR: Final = 3  # a busy host may load a flow file slower than the catalog did
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def execute_delivery(attempt_id: str, ti_id: int, fence: int, token: int, identity: str) -> Outcome:
@@ -142,14 +145,22 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
 def _load_in_time(me: Child, delivery: Delivery, claimed: Claim) -> Flow:
     """The flow, unless its top-level code takes too long."""
     limit_s = settings.FLOW_FILE_TIMEOUT_S * LOAD_LIMIT_FACTOR
-    is_new = claimed.bundle_digest not in me.loaded
-    if is_new:
-        me.tell_limit(str(delivery.attempt_id), limit_s)
-    flow = me.guard.run(lambda: _load(me, claimed), limit_s=limit_s)
-    if is_new:
-        me.loaded.add(claimed.bundle_digest)
-        me.tell_limit(str(delivery.attempt_id), None)
+    if claimed.bundle_digest in me.loaded:
+        return _load(me, claimed)
+    flow = _within(me, delivery, lambda: _load(me, claimed), limit_s)
+    me.loaded.add(claimed.bundle_digest)
     return flow
+
+
+def _within(me: Child, delivery: Delivery, user_code: Callable[[], T], limit_s: float | None) -> T:
+    """What it returns; the main process kills this child if it minds no limit of its own."""
+    if limit_s is None:
+        return me.guard.run(user_code, limit_s=None)
+    me.tell_limit(str(delivery.attempt_id), limit_s)
+    try:
+        return me.guard.run(user_code, limit_s=limit_s)
+    finally:
+        me.tell_limit(str(delivery.attempt_id), None)
 
 
 def _load(me: Child, claimed: Claim) -> Flow:
@@ -205,12 +216,11 @@ def _call(
             give_up=me.guard.asked_to_stop,
         )
         results = {task_id: found[task_id, -1] for task_id in needed}
-    if task.timeout_s is not None:
-        # The main process kills what does not mind its own limit.
-        me.tell_limit(str(delivery.attempt_id), task.timeout_s)
-    return me.guard.run(
+    return _within(
+        me,
+        delivery,
         lambda: run_task(call, ctx, results, claimed, bytes_max=settings.RESULT_BYTES_MAX),
-        limit_s=task.timeout_s,
+        task.timeout_s,
     )
 
 

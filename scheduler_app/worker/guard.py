@@ -39,6 +39,7 @@ class Guard:
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
+        self._pid = os.getpid()
         self._attempt_id = ""
         self._is_user_code = False
         self.stop: dict[str, Any] | None = None  # why the present attempt was asked to stop
@@ -47,9 +48,11 @@ class Guard:
 
     def install(self) -> None:
         """Signals of the main process are heard. User code may have replaced the handlers."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGALRM, self._on_alarm)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # A handler that does nothing: to ignore would be inherited by programs that a task starts.
+        signal.signal(signal.SIGINT, _nothing)
 
     def begin(self, attempt_id: str) -> None:
         """The guard is about this attempt."""
@@ -99,6 +102,9 @@ class Guard:
         return self.stop is not None
 
     def _on_stop(self, signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            _obey(signum)
+            return
         # Without a word of the main process it is not for this attempt: a supervisor's signal to
         # every process of a service, for one, which the main process answers for all.
         self.stop = self._folder.read(self._attempt_id, STOP) if self._attempt_id else None
@@ -106,7 +112,9 @@ class Guard:
             raise TaskStopped(self.stop["why"])
 
     def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
-        if self._is_user_code:
+        if os.getpid() != self._pid:
+            _obey(signum)
+        elif self._is_user_code:
             self.is_over_limit = True
             raise TaskTimeout(self._over())
 
@@ -121,3 +129,13 @@ def seize(folder: WorkerFolder, attempt_id: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _obey(signum: int) -> None:
+    """A process that user code forked from a child ends when it is told to, as any other."""
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+
+
+def _nothing(signum: int, frame: FrameType | None) -> None:
+    return

@@ -7,6 +7,7 @@ request tells the witness of each step. So nothing of a task's fate hangs on Cel
 from __future__ import annotations
 
 import logging
+import re
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from scheduler_app.worker.outcome import Outcome
 
 STRATEGY: Final = f"{__name__}:strategy"
+IDENTITY: Final = re.compile(r"[0-9A-Za-z:-]{1,250}")  # see transitions.identity
 BIGINT_MAX: Final = 2**63 - 1
 
 logger = logging.getLogger(__name__)
@@ -131,13 +133,13 @@ def is_delivery(message: Any) -> bool:
     try:
         args, kwargs, _ = message.payload
         attempt_id, ti_id, fence, token, identity = args
-        is_named = message.headers["id"] == attempt_id
-        UUID(attempt_id)
+        is_named = message.headers["id"] == attempt_id == str(UUID(attempt_id))
+        is_identity = IDENTITY.fullmatch(identity) is not None
     except Exception:  # noqa: BLE001 - whatever a stranger's message makes of this
         return False
     return (
         is_named
         and not kwargs
-        and isinstance(identity, str)
+        and is_identity
         and all(type(n) is int and 0 <= n <= BIGINT_MAX for n in (ti_id, fence, token))
     )

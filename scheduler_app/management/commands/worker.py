@@ -6,9 +6,10 @@ import signal
 import sys
 from typing import Any
 
+import psycopg
 from celery.app import app_or_default
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduler_app.worker.service import Worker
 
@@ -35,4 +36,9 @@ class Command(BaseCommand):
         )
         signal.signal(signal.SIGTERM, worker.stop)
         signal.signal(signal.SIGINT, worker.stop)
-        sys.exit(worker.run())
+        try:
+            code = worker.run()
+        except psycopg.OperationalError as error:
+            message = f"The database cannot be reached: {str(error).strip()}"
+            raise CommandError(message) from None
+        sys.exit(code)

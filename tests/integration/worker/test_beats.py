@@ -148,6 +148,19 @@ def test_a_task_that_ignores_its_time_limit_is_killed_and_may_be_retried(
     assert "time limit of 0.3 s" in (workshop.attempt(message).outcome_reason or "")
 
 
+def test_a_child_whose_report_waits_for_the_database_is_not_killed(
+    main: Main, workshop: Workshop
+) -> None:
+    message, child = main.start(DEAF)
+    time.sleep(0.3)
+    workshop.folder.write(message.attempt_id, folder.REPORT, {"stands": "for a report"})
+    (execution,) = main.witness.executions()
+    main.beats.ask_to_stop(execution, why="too late", grace_s=0.1)
+    time.sleep(0.5)
+    assert os.waitpid(child.pid, os.WNOHANG) == (0, 0)
+    workshop.folder.drop(message.attempt_id, folder.REPORT)
+
+
 def test_an_attempt_that_waits_for_its_claim_is_not_taken_for_unwanted(
     main: Main, workshop: Workshop
 ) -> None:

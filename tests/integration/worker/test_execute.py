@@ -168,7 +168,7 @@ def test_the_main_process_is_told_the_limit(workshop: Workshop) -> None:
     message = workshop.issue_one(_flow("return 1", "timeout=7.5"))
     workshop.deliver(message)
     limits = [note["limit_s"] for note in workshop.station.notes.read()]
-    assert limits == [30.0, None, 7.5]  # loading, loaded, the task's own
+    assert limits == [30.0, None, 7.5, None]  # loading, loaded, the task's own, through
 
 
 def test_printed_bytes_of_any_kind_are_kept(workshop: Workshop) -> None:
@@ -223,6 +223,50 @@ def test_what_one_task_changes_in_its_process_the_next_does_not_see(workshop: Wo
     first, second = (values.decode(workshop.attempt(m).result) for m in messages)
     assert first == second
     assert first[0] is None
+
+
+def test_a_task_may_use_processes_of_its_own_and_end_them(workshop: Workshop) -> None:
+    body = (
+        "import multiprocessing, time\n"
+        "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
+        "    doubled = pool.map(double, [1, 2])\n"
+        "slow = multiprocessing.get_context('fork').Process(target=time.sleep, args=(60,))\n"
+        "slow.start()\nslow.terminate()\nslow.join(10)\n"
+        "return [doubled, slow.exitcode]"
+    )
+    more = "def double(number):\n    return 2 * number\n"
+    message = workshop.issue_one(_flow(body, "timeout=30", more))
+    workshop.deliver(message)
+    assert workshop.attempt(message).result == [[2, 4], -signal.SIGTERM]
+
+
+def test_a_program_that_a_task_starts_ignores_no_signal(workshop: Workshop) -> None:
+    body = (
+        "import subprocess\n"
+        "status = subprocess.run(['cat', '/proc/self/status'], capture_output=True, text=True).stdout\n"
+        "return [line for line in status.splitlines() if line.startswith('SigIgn')][0]"
+    )
+    message = workshop.issue_one(_flow(body))
+    workshop.deliver(message)
+    ignored = int(str(workshop.attempt(message).result).split()[1], 16)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        assert not ignored & (1 << (number - 1))
+
+
+def test_a_clock_that_one_task_left_running_does_not_end_the_next(workshop: Workshop) -> None:
+    version = workshop.flow(
+        _flow("import signal, time\nsignal.alarm(1)\ntime.sleep(0.8)\nreturn 1")
+    )
+    messages = [workshop.issue(workshop.run(version)) for _ in range(2)]
+
+    def both() -> None:
+        from scheduler_app.worker.execute import execute_delivery  # noqa: PLC0415 - in the child
+
+        for m in messages:
+            execute_delivery(str(m.attempt_id), m.ti_id, m.fence, m.lease_token, workshop.identity)
+
+    workshop.fork(both).outcome()
+    assert [workshop.attempt(m).outcome for m in messages] == ["success", "success"]
 
 
 def test_a_flow_file_that_does_not_load_here_fails_the_task_and_keeps_its_retries(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,11 +18,13 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+from celery import Celery
 from django.conf import settings
 from django.utils import timezone
 
 from scheduler_app.config.celery import app
 from scheduler_app.executors.celery import TASK_NAME, CeleryExecutor, broker_queue
+from scheduler_app.launch import embedded
 from scheduler_app.models import Attempt, Job
 from scheduler_app.processes import database
 from scheduler_app.worker import folder
@@ -43,7 +47,9 @@ def _flow(body: str, options: str = "") -> str:
 class Running:
     """``manage.py worker`` on a queue of its own."""
 
-    def __init__(self, workshop: Workshop, data_dir: Path) -> None:
+    def __init__(self, workshop: Workshop, data_dir: Path, *, broker_url: str = "") -> None:
+        self.broker_url = broker_url or settings.BROKER_URL
+        self.executor = CeleryExecutor(Celery("tests", broker=broker_url) if broker_url else app)
         self.workshop = workshop
         self.data_dir = data_dir
         self.queue = f"q{uuid.uuid4().hex[:8]}"
@@ -60,6 +66,7 @@ class Running:
                 f"postgresql://{quote(server['USER'])}:{quote(server['PASSWORD'])}@/{server['NAME']}"
                 f"?host={quote(server['HOST'], safe='/')}&port={server['PORT']}"
             ),
+            "BROKER_URL": self.broker_url,
             "DAYLIGHT_DATA_DIR": str(self.data_dir),
             "DAYLIGHT_EXAMPLES": "0",
             "DAYLIGHT_LEASE_TTL": "3",
@@ -95,8 +102,7 @@ class Running:
 
     def publish(self, *messages: Message) -> None:
         """The messages are in the queue."""
-        executor = CeleryExecutor(app)
-        sent = executor.publish(
+        sent = self.executor.publish(
             [replace(message, queue=self.queue) for message in messages],
             identity=self.workshop.identity,
         )
@@ -104,7 +110,7 @@ class Running:
 
     def depth(self) -> int:
         """How many messages wait in the queue."""
-        depth = CeleryExecutor(app).queue_depth(self.queue)
+        depth = self.executor.queue_depth(self.queue)
         assert depth is not None
         return depth
 
@@ -358,6 +364,34 @@ def _server() -> Any:
         port=server["PORT"],
         autocommit=True,
     )
+
+
+def test_a_broker_that_comes_back_empty_costs_no_running_task(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    place.chmod(0o755)
+    broker = embedded.start_valkey(place)
+    running = Running(workshop, tmp_path / "worker-data", broker_url=broker.url)
+    running.data_dir.mkdir()
+    try:
+        running.start()
+        long = workshop.issue_one(_flow("time.sleep(3); return 'went on'"))
+        running.publish(long)
+        _running(workshop, long)
+        broker.stop()
+        broker = embedded.start_valkey(place)
+        after = [workshop.issue_one(_flow("return 1")) for _ in range(4)]
+        running.publish(*after)
+        assert [_ended(workshop, m).outcome for m in after] == ["success"] * 4
+        assert _ended(workshop, long).result == "went on"
+        seen_at = Job.objects.get(kind="worker").progress_at
+        wait_until(lambda: Job.objects.get(kind="worker").progress_at > seen_at)
+        assert running.end() == 0
+    finally:
+        running.kill()
+        broker.stop()
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def test_an_attempt_that_beats_is_not_lost_and_one_that_is_lost_is_stopped(

@@ -40,6 +40,8 @@ def test_what_the_executor_sends_is_a_delivery() -> None:
         _message([ID, 1, -2, 3, "identity"]),
         _message([ID, 2**63, 2, 3, "identity"]),
         _message([ID, 1, 2, 3, None]),
+        _message([ID, 1, 2, 3, "a\x00b"]),
+        _message([f"{{{ID}}}", 1, 2, 3, "identity"], task_id=f"{{{ID}}}"),
         _message(GOOD, kwargs={"more": 1}),
         _message(GOOD, task_id=str(uuid.uuid4())),
         _message("text"),
