@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,7 @@ from scheduler_app.processes.task_environment import task_environment
 from scheduler_app.rules.definition import FlowDefinition, from_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PARALLEL: Final = max(2, os.cpu_count() or 1)
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -42,12 +42,15 @@ class Loaded:
     is_loaded: bool = True  # false: nothing is known of what the file defines
 
 
-def load_all(files: Sequence[tuple[Path, str]], *, limit_s: float) -> list[Loaded]:
-    """One result per (folder, path), in order; none takes longer than the limit or harms another."""
+def load_each(files: Sequence[tuple[Path, str]], *, limit_s: float) -> Iterator[Loaded]:
+    """One result per (folder, path), as each is ready; none takes longer than the limit."""
     if not files:
-        return []
+        return
     with ThreadPoolExecutor(max_workers=PARALLEL, thread_name_prefix="load") as pool:
-        return list(pool.map(lambda file: load(*file, limit_s=limit_s), files))
+        for future in as_completed(
+            [pool.submit(load, folder, path, limit_s=limit_s) for folder, path in files]
+        ):
+            yield future.result()
 
 
 def load(folder: Path, path: str, *, limit_s: float) -> Loaded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -18,6 +19,8 @@ from scheduler_app.transitions.flow import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import psycopg
 
     from scheduler_app.catalog.load import Loaded
@@ -29,56 +32,78 @@ def shard_of(flow_id: str) -> int:
     return zlib.crc32(flow_id.encode()) % settings.SHARD_COUNT
 
 
-def store(connection: psycopg.Connection[Any], loaded: Loaded, *, taken: dict[str, str]) -> bool:
-    """The file's flows have their versions, and its row says what is wrong; whether flows changed.
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What storing a file came to."""
 
-    ``taken`` maps the flow ids met so far in this scan to their files, and is added to: the first
-    file that defines a flow owns it. Whatever a file that could not be loaded defined before stays.
+    flow_ids: tuple[str, ...] = ()  # that belong to the file
+    removed: tuple[str, ...] = ()  # that it defined before
+    faults: int = 0
+    is_changed: bool = False  # a flow has a new current version, came or went
+    has_conflict: bool = False  # a flow of it belongs to another file
+    unknown_pools: frozenset[str] = frozenset()
+
+
+def store(
+    connection: psycopg.Connection[Any], loaded: Loaded, *, own_folders: Sequence[str]
+) -> Outcome:
+    """The file's flows have their versions, and its row says what is wrong.
+
+    The first file that defines a flow owns it. Whatever a file that could not be loaded defined
+    before stays, and so does the last good version of a flow that is faulty now.
     """
-    is_changed = False
+    outcome = Outcome()
     faults = list(loaded.faults)
     flow_ids: list[str] = []
     if loaded.flows:
-        bundle_digest, archive = bundles.pack_sources(loaded.path, loaded.sources)
-        source = Source(
-            folder=str(loaded.folder),
-            path=loaded.path,
-            bundle_digest=bundle_digest,
-            archive=archive,
-        )
-        pools = _pools(connection)
+        source = _source(loaded)
+        known = pools(connection)
         for definition in loaded.flows:
-            owner = taken.setdefault(definition.flow_id, loaded.path)
-            if owner == loaded.path:
-                stored = store_version(
-                    connection,
-                    definition=definition,
-                    source=source,
-                    shard=shard_of(definition.flow_id),
-                )
-                is_changed |= stored.is_new_version
-                owner = stored.owner or loaded.path
-            if owner != loaded.path:
-                faults.append(_owned_elsewhere(definition, loaded.path, owner))
+            stored = store_version(
+                connection,
+                definition=definition,
+                source=source,
+                shard=shard_of(definition.flow_id),
+                own_folders=own_folders,
+            )
+            outcome.is_changed |= stored.is_changed
+            if stored.owner is not None:
+                outcome.has_conflict = True
+                faults.append(_owned_elsewhere(definition, loaded.path, stored.owner))
                 continue
             flow_ids.append(definition.flow_id)
-            faults += _unknown_pools(definition, loaded.path, pools)
+            faults += _unknown_pools(definition, loaded.path, known)
+            outcome.unknown_pools |= {task.pool for task in definition.tasks} - known
+    folder = str(loaded.folder)
     if loaded.is_loaded:
         kept = [*flow_ids, *loaded.faulty_flow_ids]
-        is_changed |= bool(remove_flows(connection, path=loaded.path, except_flow_ids=kept))
-    record_flow_file(
+        outcome.removed = tuple(
+            remove_flows(connection, folder=folder, path=loaded.path, except_flow_ids=kept)
+        )
+    outcome.faults = len(faults)
+    outcome.flow_ids = record_flow_file(
         connection,
-        folder=str(loaded.folder),
+        folder=folder,
         path=loaded.path,
         digest_of_file=hashlib.sha256(loaded.sources.get(loaded.path, b"")).hexdigest(),
-        flow_ids=[*flow_ids, *loaded.faulty_flow_ids],
         errors=faults,
         load_duration_s=loaded.duration_s,
     )
-    return is_changed
+    return outcome
 
 
-def _pools(connection: psycopg.Connection[Any]) -> frozenset[str]:
+def _source(loaded: Loaded) -> Source:
+    bundle_digest, archive = bundles.pack_sources(loaded.path, loaded.sources)
+    return Source(
+        folder=str(loaded.folder),
+        path=loaded.path,
+        bundle_digest=bundle_digest,
+        archive=archive,
+    )
+
+
+def pools(connection: psycopg.Connection[Any]) -> frozenset[str]:
+    """The names of the pools that exist."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute("SELECT name FROM pool")
         return frozenset(row[0] for row in cursor.fetchall())
@@ -97,7 +122,7 @@ def _owned_elsewhere(definition: FlowDefinition, path: str, owner: str) -> dict[
 
 
 def _unknown_pools(
-    definition: FlowDefinition, path: str, pools: frozenset[str]
+    definition: FlowDefinition, path: str, known: frozenset[str]
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -107,8 +132,8 @@ def _unknown_pools(
                 f"Task {task.task_id!r} of flow {definition.flow_id!r} names pool {task.pool!r},"
                 " which does not exist; it will wait."
             ),
-            "remedy": f"Create the pool, or use one of: {', '.join(sorted(pools))}.",
+            "remedy": f"Create the pool, or use one of: {', '.join(sorted(known))}.",
         }
         for task in definition.tasks
-        if task.pool not in pools
+        if task.pool not in known
     ]

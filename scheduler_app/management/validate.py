@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import Error
 
 from scheduler_app.catalog import discover
-from scheduler_app.catalog.load import Loaded, load_all
+from scheduler_app.catalog.load import Loaded, load_each
 from scheduler_app.queries import flows, pools
 from scheduler_app.queries.filters import PoolFilter
 from scheduler_app.queries.scope import EVERYTHING
@@ -64,7 +64,7 @@ def check(what: str) -> Checked:
 
 
 def _load(files: list[tuple[Path, str]]) -> list[Loaded]:
-    return load_all(files, limit_s=settings.FLOW_FILE_TIMEOUT_S)
+    return sorted(load_each(files, limit_s=settings.FLOW_FILE_TIMEOUT_S), key=lambda one: one.path)
 
 
 def _split(file: Path) -> tuple[Path, str]:

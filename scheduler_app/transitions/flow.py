@@ -32,8 +32,8 @@ class Source:
 class Stored:
     """What became of a definition that was to be stored."""
 
-    is_new_version: bool
-    owner: str | None = None  # path of the file that the flow belongs to, when it is another one
+    is_changed: bool  # another version is current now, or the flow came back
+    owner: str | None = None  # the file that the flow belongs to, when it is another one
 
 
 def store_version(
@@ -42,25 +42,38 @@ def store_version(
     definition: FlowDefinition,
     source: Source,
     shard: int,
+    own_folders: Sequence[str],
 ) -> Stored:
     """The flow's current version is this definition with this source; one transaction.
 
     The same content again changes nothing. A flow that another, present file defines keeps its
-    owner, and nothing is written. A new version sets the schedule's cursor, never behind the last
-    interval that has its run.
+    owner, and nothing is written; the same path in a folder that is not among ``own_folders`` is
+    the same file, as another host or an earlier start calls it. A new version sets the schedule's
+    cursor, never behind the last interval that has its run.
     """
     version_digest = digest(definition, source.bundle_digest)
     with connection.transaction():
         flow = _flow_for_update(connection, definition, source, shard)
-        if flow["path"] != source.path and flow["removed_at"] is None:
-            return Stored(is_new_version=False, owner=flow["path"])
-        version_id, is_new = _version(connection, definition, source, version_digest)
+        if flow["removed_at"] is None and (owner := _other_owner(flow, source, own_folders)):
+            return Stored(is_changed=False, owner=owner)
+        version_id = _version(connection, definition, source, version_digest)
         is_changed = flow["current_version_id"] != version_id or flow["removed_at"] is not None
         if is_changed or flow["folder"] != source.folder:
             _set_current(connection, definition, source, version_id)
         if is_changed:
             _set_cursor(connection, definition, flow)
-        return Stored(is_new_version=is_new)
+        return Stored(is_changed=is_changed)
+
+
+def _other_owner(flow: dict[str, Any], source: Source, own_folders: Sequence[str]) -> str | None:
+    """The file that has the flow, if it is not this one."""
+    if flow["path"] == source.path and (
+        flow["folder"] == source.folder or flow["folder"] not in own_folders
+    ):
+        return None
+    if flow["folder"] == source.folder:
+        return str(flow["path"])
+    return f"{flow['folder']}/{flow['path']}"
 
 
 def _flow_for_update(
@@ -95,15 +108,15 @@ def _version(
     definition: FlowDefinition,
     source: Source,
     version_digest: str,
-) -> tuple[int, bool]:
-    """Id of the version of this content, and whether it was stored now."""
+) -> int:
+    """Id of the version of this content."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "SELECT id FROM flow_version WHERE flow_id = %s AND digest = %s",
             [definition.flow_id, version_digest],
         )
         if row := cursor.fetchone():
-            return int(row[0]), False
+            return int(row[0])
         cursor.execute(
             "INSERT INTO bundle (digest, main_path, archive, created_at)"
             " VALUES (%s, %s, %s, clock_timestamp()) ON CONFLICT (digest) DO NOTHING",
@@ -122,7 +135,7 @@ def _version(
         )
         row = cursor.fetchone()
     assert row is not None
-    return int(row[0]), True
+    return int(row[0])
 
 
 def _set_current(
@@ -158,7 +171,11 @@ def _set_cursor(
 
 
 def remove_flows(
-    connection: psycopg.Connection[Any], *, path: str, except_flow_ids: Sequence[str] = ()
+    connection: psycopg.Connection[Any],
+    *,
+    folder: str,
+    path: str,
+    except_flow_ids: Sequence[str] = (),
 ) -> list[str]:
     """Flows of this file other than the excepted ones are removed; the ids of those newly so.
 
@@ -167,10 +184,52 @@ def remove_flows(
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "UPDATE flow SET removed_at = clock_timestamp(), updated_at = clock_timestamp()"
-            " WHERE path = %s AND removed_at IS NULL AND NOT flow_id = ANY(%s) RETURNING flow_id",
-            [path, list(except_flow_ids)],
+            " WHERE folder = %s AND path = %s AND removed_at IS NULL AND NOT flow_id = ANY(%s)"
+            " RETURNING flow_id",
+            [folder, path, list(except_flow_ids)],
         )
         return sorted(row[0] for row in cursor.fetchall())
+
+
+def remove_unwatched(
+    connection: psycopg.Connection[Any], *, folders: Sequence[str], dead_after_s: float
+) -> list[str]:
+    """Flows and files of folders that nobody watches are removed; the ids of those flows.
+
+    Watched are ``folders`` and what living schedulers say in the detail of their job rows.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "WITH unwatched AS ("
+            "  SELECT folder FROM (SELECT folder FROM flow WHERE removed_at IS NULL"
+            "   UNION SELECT folder FROM flow_file WHERE removed_at IS NULL) known"
+            "  WHERE NOT folder = ANY(%(folders)s) AND NOT EXISTS (SELECT 1 FROM job j"
+            "   WHERE j.kind = 'scheduler' AND j.ended_at IS NULL"
+            "   AND j.heartbeat_at > clock_timestamp() - make_interval(secs => %(dead_after_s)s)"
+            # One that has not said yet what it watches may watch anything.
+            "   AND (j.detail->'catalog'->'folders' IS NULL"
+            "    OR j.detail->'catalog'->'folders' ? known.folder))),"
+            " files AS (UPDATE flow_file f SET removed_at = clock_timestamp() FROM unwatched u"
+            "  WHERE f.folder = u.folder AND f.removed_at IS NULL)"
+            " UPDATE flow f SET removed_at = clock_timestamp(), updated_at = clock_timestamp()"
+            " FROM unwatched u WHERE f.folder = u.folder AND f.removed_at IS NULL"
+            " RETURNING f.flow_id",
+            {"folders": list(folders), "dead_after_s": dead_after_s},
+        )
+        return sorted(row[0] for row in cursor.fetchall())
+
+
+def wrongly_removed(
+    connection: psycopg.Connection[Any], *, folders: Sequence[str]
+) -> frozenset[tuple[str, str, str]]:
+    """(folder, path, flow id) of removed flows of these folders; their watcher may know better."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT folder, path, flow_id FROM flow"
+            " WHERE removed_at IS NOT NULL AND folder = ANY(%s)",
+            [list(folders)],
+        )
+        return frozenset(cursor.fetchall())
 
 
 def set_flow_paused(connection: psycopg.Connection[Any], *, flow_id: str, is_paused: bool) -> None:
@@ -188,28 +247,32 @@ def record_flow_file(
     folder: str,
     path: str,
     digest_of_file: str,
-    flow_ids: Sequence[str],
     errors: Sequence[dict[str, Any]],
     load_duration_s: float,
-) -> None:
-    """The file's row says when it was loaded, what it defines and what is wrong with it."""
-    with connection.cursor() as cursor:
+) -> tuple[str, ...]:
+    """The file's row says when it was loaded, which flows it has and what is wrong; those flows."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "INSERT INTO flow_file (folder, path, digest, flow_ids, errors, load_duration_s,"
-            "  loaded_at) VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())"
+            "  loaded_at) SELECT %(folder)s::text, %(path)s::text, %(digest)s,"
+            "  coalesce(jsonb_agg(f.flow_id ORDER BY f.flow_id), '[]'), %(errors)s, %(duration_s)s,"
+            "  clock_timestamp() FROM flow f"
+            "  WHERE f.folder = %(folder)s::text AND f.path = %(path)s::text AND f.removed_at IS NULL"
             " ON CONFLICT (folder, path) DO UPDATE SET digest = excluded.digest,"
             "  flow_ids = excluded.flow_ids, errors = excluded.errors,"
             "  load_duration_s = excluded.load_duration_s, loaded_at = excluded.loaded_at,"
-            "  removed_at = NULL",
-            [
-                folder,
-                path,
-                digest_of_file,
-                Jsonb(list(flow_ids)),
-                Jsonb(list(errors)),
-                load_duration_s,
-            ],
+            "  removed_at = NULL RETURNING flow_ids",
+            {
+                "folder": folder,
+                "path": path,
+                "digest": digest_of_file,
+                "errors": Jsonb(list(errors)),
+                "duration_s": load_duration_s,
+            },
         )
+        row = cursor.fetchone()
+    assert row is not None
+    return tuple(row[0])
 
 
 def remove_flow_files(
