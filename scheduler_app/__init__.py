@@ -1,0 +1,1 @@
+"""Daylight: a workflow scheduler in which nothing that ran is hidden."""

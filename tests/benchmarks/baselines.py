@@ -77,7 +77,7 @@ def raw_celery_tasks_a_second(stack: Stack, folder: Path, *, tasks: int) -> floa
 
 def _until(client: redis.Redis, key: str, number: int) -> None:
     deadline = time.monotonic() + 60
-    while int(client.get(key) or 0) < number:  # type: ignore[arg-type] # bytes from a sync client
+    while int(client.get(key) or 0) < number:
         if time.monotonic() > deadline:
             raise AssertionError(f"the raw worker did not run {number} tasks in time")
         time.sleep(0.005)

@@ -30,6 +30,7 @@ def test_a_due_interval_gets_one_run_with_its_dates(
     run = Run.objects.get(pk=run_id)
     assert run.logical_date == run.data_interval_start == flow.next_interval_start
     assert run.data_interval_end == flow.next_interval_end
+    assert run.logical_date is not None
     assert run.run_key == f"scheduled__{run.logical_date.isoformat()}"
     assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()) == []
 

@@ -10,9 +10,10 @@ import pytest
 
 from scheduler_app.models import Attempt, Counter, ExecutorEvent
 from scheduler_app.scheduler import sweep
+from scheduler_app.transitions.attempt import beat
 from scheduler_app.transitions.executor_event import NewEvent, record_events
 from scheduler_app.transitions.ids import uuid7
-from scheduler_app.transitions.job import start_job
+from scheduler_app.transitions.job import end_job, start_job
 from tests.recording import broken_laws
 from tests.world import World, chain
 
@@ -32,12 +33,21 @@ def running(world: World, raw: psycopg.Connection[Any]) -> Message:
     return world.messages[0]
 
 
-def _say(raw: psycopg.Connection[Any], attempt_id: UUID, kind: str, *, age_s: float = 60) -> None:
+def _say(
+    raw: psycopg.Connection[Any],
+    attempt_id: UUID,
+    kind: str,
+    *,
+    age_s: float = 60,
+    job_id: UUID | None = None,
+    pid: int = 4711,
+) -> None:
     event = NewEvent(
         attempt_id=attempt_id,
         kind=kind,
         source="worker: host-1",
-        payload={"hostname": "host-1", "pid": 4711},
+        source_job_id=job_id,
+        payload={"hostname": "host-1", "pid": pid},
         dedupe_key=f"{kind}:{attempt_id}",
     )
     assert record_events(raw, events=[event]) == 1
@@ -64,6 +74,66 @@ def test_a_child_that_died_without_a_report_fails_its_task_and_uses_a_retry(
     assert (event.verdict, event.verdict_code) == ("confirmed", "killed_externally")
     assert Counter.objects.get(name="scheduler_tasks_killed_externally_total").value == 1
     assert world.judge() == set(), "judged once"
+
+
+def test_a_second_delivery_that_died_before_its_claim_fails_no_healthy_task(
+    world: World, raw: psycopg.Connection[Any], running: Message
+) -> None:
+    # Doubled by the carrier; its child was killed before the other delivery claimed.
+    _say(raw, running.attempt_id, "exit_killed", job_id=world.worker, pid=4712)
+    assert world.judge() == set()
+    assert world.states(running.run_id) == {"a": "running"}
+    event = ExecutorEvent.objects.get()
+    assert (event.verdict, event.filter_code) == ("refused", "duplicate_delivery")
+    assert "host-1:4711" in (event.verdict_reason or "")
+
+
+def test_the_child_that_claimed_is_known_by_its_worker_and_process(
+    world: World, raw: psycopg.Connection[Any], running: Message
+) -> None:
+    _say(raw, running.attempt_id, "exit_killed", job_id=world.worker)
+    assert world.judge() == {running.run_id}
+    assert ExecutorEvent.objects.get().verdict_code == "killed_externally"
+
+
+def test_a_report_that_comes_while_an_event_is_judged_is_what_the_verdict_tells(
+    world: World,
+    raw: psycopg.Connection[Any],
+    leases: Leases,
+    running: Message,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _say(raw, running.attempt_id, "exit_killed")
+    prove = leases.prove
+
+    def report_first(connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
+        prove(connection, terms)
+        world.finish(running)
+
+    monkeypatch.setattr(leases, "prove", report_first)
+    world.judge()
+    assert world.states(running.run_id) == {"a": "success"}
+    assert ExecutorEvent.objects.get().verdict_code == "late_after_terminal"
+
+
+def test_an_event_of_a_worker_that_is_gone_waits_until_its_attempt_is_silent_too(
+    world: World, raw: psycopg.Connection[Any], running: Message
+) -> None:
+    end_job(raw, job_id=world.worker)
+    beat(raw, attempt_ids=[running.attempt_id], worker_job_id=world.worker)
+    _say(raw, running.attempt_id, "exit_killed")
+    assert world.judge() == set()
+    assert ExecutorEvent.objects.get().verdict == "pending", "nothing is lost yet"
+    raw.execute("UPDATE attempt SET started_at = '2020-01-01', heartbeat_at = '2020-01-01'")
+    # The server of the tests has not run for long enough; this one says that it has.
+    raw.execute(
+        "CREATE FUNCTION pg_temp.pg_postmaster_start_time() RETURNS timestamptz"
+        " LANGUAGE sql AS $$ SELECT timestamptz '2020-01-01' $$"
+    )
+    assert world.judge() == {running.run_id}
+    assert world.states(running.run_id) == {"a": "scheduled"}
+    judged = ExecutorEvent.objects.get(kind="exit_killed")
+    assert (judged.verdict, judged.verdict_code) == ("confirmed", "worker_lost")
 
 
 def test_a_child_that_just_died_is_given_time_for_its_report(

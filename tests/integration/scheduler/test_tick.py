@@ -144,7 +144,7 @@ def test_the_pool_bounds_what_is_issued_and_the_others_say_why(
     world.tick(run_id)
     waits = TaskInstance.objects.filter(run_id=run_id, state="scheduled")
     assert waits.count() == 3
-    assert {ti.wait["code"] for ti in waits} == {"pool_full"}
+    assert {ti.wait and ti.wait["code"] for ti in waits} == {"pool_full"}
 
 
 def test_higher_priority_goes_first_when_there_is_room_for_one(
