@@ -10,7 +10,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from scheduler_app.rules.definition import FLOW_OR_TASK_ID, ID_RULE
 from scheduler_app.rules.errors import InvalidInput
@@ -33,9 +33,6 @@ class Trigger:
     Its fields are stored, so they hold what a task may return. A triggerer runs it, perhaps
     several one after the other, each from the beginning, until the first result.
     """
-
-    # time and event: kept by the database, no code runs. watched: a triggerer runs it.
-    kind: ClassVar[Literal["time", "event", "watched"]] = "watched"
 
     async def run(self) -> Any:
         """The event, once what is waited for has happened. Never block the loop in here."""
@@ -61,7 +58,6 @@ class TimeTrigger(Trigger):
 
     after: timedelta | None = None
     at: datetime | None = None
-    kind = "time"
 
     def __post_init__(self) -> None:
         if (self.after is None) == (self.at is None):
@@ -86,7 +82,6 @@ class EventTrigger(Trigger):
     """An event with this key, sent to the task from outside; also one that came before it waits."""
 
     key: str = "event"
-    kind = "event"
 
     def __post_init__(self) -> None:
         check_event_key(self.key)

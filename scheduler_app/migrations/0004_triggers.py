@@ -95,5 +95,9 @@ class Migration(migrations.Migration):
                 name="external_event_early",
             ),
         ),
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(fields=["flow", "logical_date"], name="run_of_date"),
+        ),
         migrations.RunPython(first_rows, migrations.RunPython.noop),
     ]

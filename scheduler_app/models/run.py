@@ -61,6 +61,8 @@ class Run(Standing):
             models.Index(fields=["shard", "id"], condition=Q(is_active=True), name="run_active"),
             # newest runs of a flow; limits per flow
             models.Index(fields=["flow", "-id"], name="run_of_flow"),
+            # triggers that wait for the run of a date
+            models.Index(fields=["flow", "logical_date"], name="run_of_date"),
         ]
 
 

@@ -18,6 +18,11 @@ _LIMITS_MS: Final[dict[str, dict[str, int]]] = {
         "lock_timeout": 2000,
         "idle_in_transaction_session_timeout": 4000,
     },
+    "triggerer": {
+        "statement_timeout": 5000,
+        "lock_timeout": 2000,
+        "idle_in_transaction_session_timeout": 4000,
+    },
     "lease": {
         "statement_timeout": 3000,
         "lock_timeout": 2000,
@@ -34,7 +39,7 @@ _LIMITS_MS: Final[dict[str, dict[str, int]]] = {
 def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
     """A new autocommit connection to the product's database.
 
-    ``role`` is ``scheduler``, ``lease`` or ``worker`` and sets the time limits. Statements are
+    ``role`` is ``scheduler``, ``triggerer``, ``lease`` or ``worker`` and sets the time limits. Statements are
     prepared at their second use; ``jit`` is off, since every hot statement is short.
     Raises ``psycopg.OperationalError``.
     """

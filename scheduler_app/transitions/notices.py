@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WAKE_CHANNEL: Final = "daylight:wake"
 CHANGED_CHANNEL: Final = "daylight:changed"
+TRIGGER_CHANNEL: Final = "daylight:trigger"
 SOCKET_TIMEOUT_S: Final = 0.5
 BACKOFF_S: Final = 2.0  # after a failure nothing is tried for so long
 
@@ -50,6 +51,20 @@ class Notices:
                 (CHANGED_CHANNEL, {"topics": sorted(set(topics))}),
             )
         )
+
+    def deferred(self, *, runs: Iterable[int], topics: Iterable[str]) -> None:
+        """``both``, and triggerers look for triggers that are due or that nobody watches."""
+        self._send_many(
+            (
+                (TRIGGER_CHANNEL, {}),
+                (WAKE_CHANNEL, {"runs": list(runs)}),
+                (CHANGED_CHANNEL, {"topics": sorted(set(topics))}),
+            )
+        )
+
+    def triggers(self) -> None:
+        """Triggerers look for triggers that are due or that nobody watches."""
+        self._send(TRIGGER_CHANNEL, {})
 
     def _send(self, channel: str, message: dict[str, object]) -> None:
         self._send_many(((channel, message),))

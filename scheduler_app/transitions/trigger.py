@@ -208,14 +208,20 @@ def watched_by(connection: psycopg.Connection[Any], *, job_id: UUID) -> frozense
         return frozenset(row[0] for row in cursor.fetchall())
 
 
-def release_triggers(connection: psycopg.Connection[Any], *, job_id: UUID) -> int:
-    """Nobody watches what this triggerer watched: another may claim it at once; how many."""
+def release_triggers(
+    connection: psycopg.Connection[Any],
+    *,
+    job_id: UUID,
+    trigger_ids: Sequence[int] | None = None,
+) -> int:
+    """Nobody watches what this triggerer watched, or these of it; how many. Free to be claimed."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "WITH l AS (SELECT id FROM trigger WHERE triggerer_job_id = %s AND is_waiting"
-            "  AND kind = 'watched' FOR NO KEY UPDATE SKIP LOCKED)"
+            "WITH l AS (SELECT id FROM trigger WHERE triggerer_job_id = %(job)s AND is_waiting"
+            "  AND kind = 'watched' AND (%(some)s::bigint[] IS NULL OR id = ANY(%(some)s::bigint[]))"
+            "  FOR NO KEY UPDATE SKIP LOCKED)"
             " UPDATE trigger g SET triggerer_job_id = NULL FROM l WHERE g.id = l.id",
-            [job_id],
+            {"job": job_id, "some": None if trigger_ids is None else list(trigger_ids)},
         )
         return cursor.rowcount
 

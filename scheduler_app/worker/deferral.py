@@ -60,17 +60,18 @@ def _wait(call: TaskCall, wanted: Defer, bytes_max: int) -> dict[str, Any]:
     wait: dict[str, Any] = {
         "next_method": wanted.method,
         "next_kwargs": values.encode_result(wanted.kwargs, bytes_max, "kwargs of the deferral"),
-        "kind": trigger.kind,
+        "kind": "watched",
         "classpath": classpath_of(trigger),
         "kwargs": values.encode_result(trigger.kwargs(), bytes_max, "trigger's arguments"),
         "detail": storable(f"Waits for {trigger!r}.", DETAIL_CHARACTERS_MAX),
         "timeout_s": wanted.timeout_s,
     }
     if isinstance(trigger, TimeTrigger):
+        wait["kind"] = "time"
         if trigger.at is not None:
             wait["due_at"] = trigger.at.isoformat()
         elif trigger.after is not None:
             wait["due_after_s"] = max(0.0, trigger.after.total_seconds())
     elif isinstance(trigger, EventTrigger):
-        wait["event_key"] = trigger.key
+        wait |= {"kind": "event", "event_key": trigger.key}
     return wait
