@@ -71,6 +71,8 @@ class Facts:
     grace_over: bool  # a report under way would have arrived by now
     worker_alive: bool  # the worker that claimed the attempt beats
     refusal: str | None = None  # why a delivery was refused
+    # The witness saw another execution end than the one that claimed the attempt.
+    is_anothers: bool = False
     infrastructure_losses: int = 0  # of this try so far
     infrastructure_budget: int = 0
 
@@ -223,6 +225,9 @@ def _without_a_report(
     if judged.kind == LATE_REPORT:
         # The attempt runs under another delivery's claim, whose report is the one that counts.
         return judged.say("ignored", "stale_superseded")
+    if facts.is_anothers:
+        # A second delivery came to nothing before it could be refused; the first one goes on.
+        return judged.say("refused", "duplicate_delivery")
     if ti.held:
         return judged.wait("Its task is frozen; what follows waits for the thaw.")
     if not facts.grace_over:

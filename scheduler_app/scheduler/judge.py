@@ -28,11 +28,11 @@ EVENTS_MAX: Final = 200  # judged in one go
 
 logger = logging.getLogger(__name__)
 
-_PENDING = """
-SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.payload, e.try_number,
+_FACTS = """
+SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.source_job_id, e.payload, e.try_number,
        extract(epoch FROM clock_timestamp() - e.received_at)::float8 AS age_s,
        p.id IS NOT NULL AS is_known, p.state AS attempt_state, p.outcome, p.superseded_by,
-       p.is_accepted, p.worker_job_id, p.try_number AS attempt_try,
+       p.is_accepted, p.worker_job_id, p.hostname, p.pid, p.nonce, p.try_number AS attempt_try,
        i.id AS ti_id, i.state AS ti_state, i.try_number AS ti_try, i.max_tries, i.budget_start,
        i.next_method, i.held_by IS NOT NULL AS held, i.infra_losses, i.task_id, i.map_index,
        i.attempt_id AS current_attempt_id, r.run_key, r.version_id,
@@ -43,8 +43,7 @@ SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.payload, e.try_number
   LEFT JOIN task_instance i ON i.id = p.ti_id
   LEFT JOIN run r ON r.id = i.run_id
   LEFT JOIN job j ON j.id = p.worker_job_id
- WHERE e.verdict = 'pending' AND e.shard = ANY(%(shard)s)
- ORDER BY e.id LIMIT %(limit)s
+ WHERE e.verdict = 'pending'
 """
 
 
@@ -58,29 +57,15 @@ def judge_pending(
     """
     moved: set[int] = set()
     waiting = False
-    for event in _pending(connection, list(terms)):
-        if event["held"]:
-            waiting = True  # replayed at thaw
-            continue
-        verdict = reconcile.reconcile(
-            _event(event), _attempt_facts(event), _task_facts(event), _facts(event)
-        )
-        if verdict.verdict == "pending":
+    for seen in _pending(connection, list(terms)):
+        # Held by a freeze (replayed at thaw), or too early to tell.
+        if seen["held"] or _verdict(seen).verdict == "pending":
             waiting = True
             continue
         with connection.transaction():
             leases.prove(connection, terms)
-            run_id = _act(connection, event, verdict)
-            judge_event(
-                connection,
-                event_id=event["event_id"],
-                judgement=Judgement(
-                    verdict=verdict.verdict,
-                    code=verdict.code,
-                    reason=verdict.reason,
-                    detail=verdict.detail,
-                ),
-            )
+            is_judged, run_id = _judge(connection, seen)
+        waiting |= not is_judged
         if run_id is not None:
             moved.add(run_id)
     return moved, waiting
@@ -89,7 +74,7 @@ def judge_pending(
 def _pending(connection: psycopg.Connection[Any], shards: list[int]) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            _PENDING,
+            _FACTS + " AND e.shard = ANY(%(shard)s) ORDER BY e.id LIMIT %(limit)s",
             {
                 "shard": shards,
                 "limit": EVENTS_MAX,
@@ -99,13 +84,78 @@ def _pending(connection: psycopg.Connection[Any], shards: list[int]) -> list[dic
         return cursor.fetchall()
 
 
+def _judge(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> tuple[bool, int | None]:
+    """Whether the event has its verdict now, and the run that moved by it.
+
+    The facts are read again with the task instance locked: a report, a loss or a claim that came
+    since must not leave a verdict that was true before it.
+    """
+    row = _locked(connection, seen)
+    if row is None:
+        return True, None  # judged by another already
+    verdict = _verdict(row)
+    if row["held"] or verdict.verdict == "pending":
+        return False, None
+    run_id = _act(connection, row, verdict)
+    if run_id is None and verdict.action in _MOVING:
+        return False, None  # not yet: its worker beat a moment ago
+    judge_event(
+        connection,
+        event_id=row["event_id"],
+        judgement=Judgement(
+            verdict=verdict.verdict,
+            code=verdict.code,
+            reason=verdict.reason,
+            detail=verdict.detail,
+        ),
+    )
+    return True, run_id
+
+
+# A verdict with one of these says that the attempt ended by it.
+_MOVING: Final = frozenset({reconcile.Action.FAIL_KILLED, reconcile.Action.MARK_LOST})
+
+
+def _locked(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> dict[str, Any] | None:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        if seen["ti_id"] is not None:
+            cursor.execute(
+                "SELECT id FROM task_instance WHERE id = %s FOR NO KEY UPDATE", [seen["ti_id"]]
+            )
+        cursor.execute(
+            _FACTS + " AND e.id = %(event)s",
+            {"event": seen["event_id"], "dead_after_s": settings.HEARTBEAT_DEAD_AFTER_S},
+        )
+        return cursor.fetchone()
+
+
+def _verdict(row: dict[str, Any]) -> reconcile.Verdict:
+    return reconcile.reconcile(_event(row), _attempt_facts(row), _task_facts(row), _facts(row))
+
+
 def _event(row: dict[str, Any]) -> reconcile.Event:
     return reconcile.Event(
         kind=row["kind"],
         attempt_id=str(row["attempt_id"]) if row["attempt_id"] else None,
         try_number=row["try_number"],
-        claimed=row["payload"],
+        claimed={**row["payload"], **_claim(row)},
     )
+
+
+def _claim(row: dict[str, Any]) -> dict[str, Any]:
+    """Who executes the attempt, in the words of the reasons."""
+    if row["nonce"] is None:
+        return {}
+    return {
+        "claimed_nonce": str(row["nonce"]),
+        "claimed_by": f"{row['hostname']}:{row['pid']}",
+    }
+
+
+def _is_anothers(row: dict[str, Any]) -> bool:
+    """Whether the witness saw another process end than the one that claimed the attempt."""
+    said = (row["source_job_id"], row["payload"].get("pid"))
+    return None not in said and said != (row["worker_job_id"], row["pid"])
 
 
 def _attempt_facts(row: dict[str, Any]) -> reconcile.AttemptFacts | None:
@@ -137,6 +187,7 @@ def _facts(row: dict[str, Any]) -> reconcile.Facts:
         worker_alive=row["worker_alive"],
         infrastructure_losses=row["infra_losses"] or 0,
         infrastructure_budget=settings.INFRASTRUCTURE_BUDGET,
+        is_anothers=_is_anothers(row),
     )
 
 

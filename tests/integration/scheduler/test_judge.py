@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 from uuid import UUID
 
 import psycopg
@@ -116,20 +116,49 @@ def test_a_report_that_comes_while_an_event_is_judged_is_what_the_verdict_tells(
     assert ExecutorEvent.objects.get().verdict_code == "late_after_terminal"
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "verdict"),
+    [
+        ("UPDATE task_instance SET held_by = 7", "pending"),
+        (
+            "UPDATE executor_event SET verdict = 'ignored', verdict_code = 'stale_superseded',"
+            " judged_at = clock_timestamp()",
+            "ignored",
+        ),
+    ],
+    ids=["frozen", "judged by another scheduler"],
+)
+def test_what_happens_while_an_event_is_judged_counts(
+    world: World,
+    raw: psycopg.Connection[Any],
+    leases: Leases,
+    running: Message,
+    monkeypatch: pytest.MonkeyPatch,
+    meanwhile: LiteralString,
+    verdict: str,
+) -> None:
+    _say(raw, running.attempt_id, "exit_killed")
+    prove = leases.prove
+
+    def move_first(connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
+        prove(connection, terms)
+        connection.execute(meanwhile)
+
+    monkeypatch.setattr(leases, "prove", move_first)
+    assert world.judge() == set()
+    assert world.states(running.run_id) == {"a": "running"}
+    assert ExecutorEvent.objects.get().verdict == verdict
+
+
 def test_an_event_of_a_worker_that_is_gone_waits_until_its_attempt_is_silent_too(
-    world: World, raw: psycopg.Connection[Any], running: Message
+    world: World, raw: psycopg.Connection[Any], running: Message, settings: Any
 ) -> None:
     end_job(raw, job_id=world.worker)
     beat(raw, attempt_ids=[running.attempt_id], worker_job_id=world.worker)
     _say(raw, running.attempt_id, "exit_killed")
     assert world.judge() == set()
     assert ExecutorEvent.objects.get().verdict == "pending", "nothing is lost yet"
-    raw.execute("UPDATE attempt SET started_at = '2020-01-01', heartbeat_at = '2020-01-01'")
-    # The server of the tests has not run for long enough; this one says that it has.
-    raw.execute(
-        "CREATE FUNCTION pg_temp.pg_postmaster_start_time() RETURNS timestamptz"
-        " LANGUAGE sql AS $$ SELECT timestamptz '2020-01-01' $$"
-    )
+    settings.HEARTBEAT_DEAD_AFTER_S = 0.0
     assert world.judge() == {running.run_id}
     assert world.states(running.run_id) == {"a": "scheduled"}
     judged = ExecutorEvent.objects.get(kind="exit_killed")

@@ -169,6 +169,17 @@ def test_a_child_that_ended_without_a_report_was_killed_once_its_grace_is_over(k
 
 
 @pytest.mark.parametrize("kind", EXITS)
+@pytest.mark.parametrize("worker_alive", [True, False])
+def test_the_end_of_a_second_delivery_does_not_touch_the_first(
+    kind: str, worker_alive: bool
+) -> None:
+    verdict = judge(
+        kind, attempt(), known=facts(is_anothers=True, worker_alive=worker_alive, grace_over=False)
+    )
+    assert said(verdict) == ("refused", "duplicate_delivery", Action.NONE)
+
+
+@pytest.mark.parametrize("kind", EXITS)
 def test_an_attempt_whose_worker_is_silent_is_lost_not_killed(kind: str) -> None:
     verdict = judge(kind, attempt(), known=facts(worker_alive=False))
     assert said(verdict) == ("confirmed", "worker_lost", Action.MARK_LOST)
