@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NPM_TIMEOUT_S: Final = 300
+PACKED_BYTES_LEAST: Final = 16 * 1024  # smaller files are sent as they are
 
 MIT_TEXT: Final = """\
 Permission is hereby granted, free of charge, to any person obtaining a copy
@@ -174,6 +176,8 @@ def update(root: Path, name: str, version: str) -> None:
             shutil.rmtree(old)
         target.mkdir(parents=True)
         package.take(source, target)
+        for path in target.iterdir():
+            _compress(path)
     entry = {
         "name": name,
         "version": version,
@@ -188,6 +192,13 @@ def update(root: Path, name: str, version: str) -> None:
     manifest = json.dumps({"packages": packages}, indent=2, ensure_ascii=False)
     (vendor / "VENDOR.json").write_text(manifest + "\n", encoding="utf-8")
     (root / "THIRD_PARTY.md").write_text(third_party(packages), encoding="utf-8")
+
+
+def _compress(path: Path) -> None:
+    """A large text file has a packed twin beside it, which browsers get instead."""
+    if path.suffix in {".css", ".js"} and path.stat().st_size >= PACKED_BYTES_LEAST:
+        packed = gzip.compress(path.read_bytes(), compresslevel=9, mtime=0)
+        path.with_name(f"{path.name}.gz").write_bytes(packed)
 
 
 def _fetch(name: str, version: str, folder: Path) -> Path:
@@ -239,7 +250,7 @@ def third_party(packages: Iterable[dict[str, Any]]) -> str:
         names = ", ".join(
             f"`{Path(f['path']).name}`"
             for f in entry["files"]
-            if f["path"] != entry["licence_file"]
+            if f["path"] != entry["licence_file"] and not f["path"].endswith(".gz")
         )
         licence = f"[{entry['licence']}](static/vendor/{entry['licence_file']})"
         lines.append(
@@ -275,6 +286,8 @@ def _file_faults(path: Path, file: dict[str, Any]) -> Iterator[str]:
     content = path.read_bytes()
     if len(content) != file["bytes"] or hashlib.sha256(content).hexdigest() != file["sha256"]:
         yield f"static/vendor/{file['path']}: changed since it was recorded"
+    elif path.suffix == ".gz" and gzip.decompress(content) != path.with_suffix("").read_bytes():
+        yield f"static/vendor/{file['path']}: not the packed form of {path.stem}"
 
 
 ASSET_IN_PAGE: Final = re.compile(

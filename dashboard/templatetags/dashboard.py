@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.addresses import carried, changed, is_lens_on
+from dashboard.pictures import WORST_FIRST
 from scheduler_app.rules import states
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ def count_line(context: Context, listing: Listing[Any]) -> dict[str, Any]:
     return {
         "counts": counts,
         "noun": listing.noun,
+        "export": listing.export,
         "more": "" if counts.exact else "+",
         "reasons": reasons,
         "is_on": listing.is_lens_on,
@@ -253,6 +255,14 @@ def look(context: Context) -> str:
     request = context.get("request")
     chosen = request.COOKIES.get("daylight_look", "system") if request else "system"
     return chosen if chosen in LOOKS else "system"
+
+
+@register.filter
+def worst_first(tally: Mapping[str, int] | None) -> list[tuple[str, int]]:
+    """The states of a tally with their numbers, trouble first."""
+    known = tally or {}
+    ranked = sorted(known, key=lambda s: WORST_FIRST.index(s) if s in WORST_FIRST else -1)
+    return [(state, known[state]) for state in ranked]
 
 
 @register.filter

@@ -75,7 +75,11 @@ def flow_detail(request: HttpRequest, flow_id: str) -> HttpResponse:
         **_TAB_CONTEXTS[tab](request, reading, flow),
     }
     return answer.answer(
-        request, "dashboard/flow_detail.html", reading, context, topics=["flows", "runs"]
+        request,
+        "dashboard/flow_detail.html",
+        reading,
+        context,
+        topics=[f"flow:{flow_id}", "flows", "runs"],
     )
 
 

@@ -31,7 +31,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
         "conditions": {row.id: _condition(row, reading.now) for row in found.rows},
         "dead_after_s": settings.HEARTBEAT_DEAD_AFTER_S,
     }
-    return answer.answer(request, "dashboard/job_list.html", reading, context, topics=["home"])
+    return answer.answer(request, "dashboard/job_list.html", reading, context, topics=["jobs"])
 
 
 def _condition(job: JobRow, now: datetime) -> str:

@@ -18,5 +18,5 @@ def pool_list(request: HttpRequest) -> HttpResponse:
     reading = answer.begin(request)
     found = listing.read(request, reading, PoolFilter, pools.page, noun="pools", fields=("name",))
     return answer.answer(
-        request, "dashboard/pool_list.html", reading, {"list": found}, topics=["runs"]
+        request, "dashboard/pool_list.html", reading, {"list": found}, topics=["pools", "runs"]
     )

@@ -35,6 +35,8 @@ let feed = "live"; // what the server says: "polling" while it hears of no chang
 const region = () => document.querySelector("[data-topics]");
 const chip = () => document.getElementById("live");
 const topics = () => (region()?.dataset.topics ?? "").split(" ").filter(Boolean);
+// What other modules follow for themselves: logs that still grow.
+const others = () => [...document.querySelectorAll("[data-log-topic]")].map((e) => e.dataset.logTopic);
 const jittered = (ms) => ms * (1 + Math.random() * JITTER);
 
 function revision() {
@@ -94,6 +96,7 @@ export function togglePause() {
 }
 
 function hear(topic, rev) {
+  if (!topics().includes(topic)) return;
   if (rev <= (seen.get(topic) ?? 0)) return;
   seen.set(topic, rev);
   if (rev > revision()) schedule();
@@ -125,7 +128,7 @@ function connect() {
     socketOpen = true;
     retryMs = RETRY_MIN_MS;
     lastContact = Date.now();
-    opened.send(JSON.stringify({ sub: topics() }));
+    follow();
     schedule(); // what happened while we were away
     paint();
   };
@@ -139,6 +142,16 @@ function connect() {
     retryMs = Math.min(retryMs * 2, RETRY_MAX_MS);
     paint();
   };
+}
+
+let followed = "";
+
+/** The server knows the topics that this page shows now. */
+function follow(again = true) {
+  const wanted = JSON.stringify({ sub: [...topics(), ...others()] });
+  if (!socketOpen || (!again && wanted === followed)) return;
+  followed = wanted;
+  socket.send(wanted);
 }
 
 function disconnect() {
@@ -227,7 +240,9 @@ function watchSwaps() {
     if (ctx.response.status === 304) region().dataset.rev = String(Math.max(rev, revision()));
   });
   document.addEventListener("htmx:after:swap", (event) => {
-    if (event.detail.ctx.sourceElement === region()) paintTimes(region());
+    if (event.detail.ctx.sourceElement !== region()) return;
+    paintTimes(region());
+    follow(false);
   });
 }
 

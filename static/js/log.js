@@ -1,8 +1,9 @@
 // The live tail of a log: asks for the bytes after those it has, and adds them as text. Terminal
 // colours become classes; every other control sequence is dropped. Nothing is ever parsed as HTML.
 
-const TAIL_MS = 1000;
-const TAIL_QUIET_MS = 4000; // when the attempt is live but prints nothing
+const TAIL_MS = 1000; // after news; a signal asks at once
+const TAIL_QUIET_MS = 4000; // when nothing came, and no signal either
+const SIGNAL_MS = 150; // so long several signals are one question
 const LINES_MAX = 5000; // in the page; the download has all
 const STICK_PX = 24; // so near to the end counts as reading the end
 
@@ -72,6 +73,10 @@ class Tail {
     this.follow?.addEventListener("change", () => this.follow.checked && this.#toEnd());
     element.addEventListener("scroll", () => this.#scrolled());
     if (this.follow?.checked) this.#toEnd();
+    this.timer = 0;
+    document.addEventListener("daylight:signal", (event) => {
+      if (event.detail.t === element.dataset.logTopic && this.live) this.#askIn(SIGNAL_MS);
+    });
     if (this.live || this.again) this.#ask();
   }
 
@@ -88,7 +93,14 @@ class Tail {
     this.fresh = 0;
   }
 
+  #askIn(ms) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.#ask(), ms);
+  }
+
   async #ask() {
+    if (this.asking) return;
+    this.asking = true;
     let wait = TAIL_QUIET_MS;
     try {
       if (!document.hidden) {
@@ -107,8 +119,9 @@ class Tail {
     } catch {
       // the network is away: asked again below, the page's chip says so
     }
+    this.asking = false;
     if (!this.element.isConnected) return;
-    if (this.live) setTimeout(() => this.#ask(), wait);
+    if (this.live) this.#askIn(wait);
     this.#say();
   }
 

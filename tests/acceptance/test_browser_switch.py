@@ -205,6 +205,9 @@ def test_the_switch_on_the_run_page_shows_what_was_filtered_and_the_counts_add_u
             for at in range(filtered):
                 assert rows.nth(at).locator(".chip-filtered").inner_text().strip()
                 assert len(rows.nth(at).locator(".why").last.inner_text()) > 40
+        link = page.get_by_role("link", name="CSV").get_attribute("href")
+        lines = page.request.get(f"{site.url}{link}").text().splitlines()
+        assert len(lines) - 1 == counts(page)[2]
         reasons = page.locator("[data-reason]")
         numbers = [int(text.split()[0]) for text in reasons.all_inner_texts()]
         assert sum(numbers) == counts(page)[1] == 2
@@ -296,6 +299,7 @@ def test_a_log_grows_while_it_is_read(browser: Browser, site: Site) -> None:
         page.goto(f"{site.url}/attempts/{attempt.id}/")
         expect(page.locator("pre.log .ansi-green")).to_have_text("rows 4096")
         assert page.locator("pre.log .line").count() == 2
+        expect(page.locator("#live")).to_have_attribute("data-mode", "live", timeout=NEWS_WITHIN_MS)
         scenes.print_more(site.world, attempt, b"page 2 of 10\n<b>not bold</b>\n")
         expect(page.locator("pre.log .line")).to_have_count(4, timeout=NEWS_WITHIN_MS)
         expect(page.locator("pre.log .line").last).to_have_text("<b>not bold</b>")

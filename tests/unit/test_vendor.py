@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -30,7 +32,24 @@ def test_a_changed_file_is_found(copy: Path) -> None:
     path = copy / "static/vendor/htmx-4.0.1/htmx.min.js"
     path.write_bytes(path.read_bytes() + b"//")
     assert list(vendor.faults(copy)) == [
-        "static/vendor/htmx-4.0.1/htmx.min.js: changed since it was recorded"
+        "static/vendor/htmx-4.0.1/htmx.min.js: changed since it was recorded",
+        "static/vendor/htmx-4.0.1/htmx.min.js.gz: not the packed form of htmx.min.js",
+    ]
+
+
+def test_a_packed_twin_that_holds_something_else_is_found(copy: Path) -> None:
+    path = copy / "static/vendor/htmx-4.0.1/htmx.min.js.gz"
+    packed = gzip.compress(b"alert(1)", mtime=0)
+    path.write_bytes(packed)
+    manifest = copy / "static/vendor/VENDOR.json"
+    packages = json.loads(manifest.read_text(encoding="utf-8"))
+    for entry in packages["packages"]:
+        for file in entry["files"]:
+            if file["path"].endswith("htmx.min.js.gz"):
+                file.update(bytes=len(packed), sha256=hashlib.sha256(packed).hexdigest())
+    manifest.write_text(json.dumps(packages), encoding="utf-8")
+    assert list(vendor.faults(copy)) == [
+        "static/vendor/htmx-4.0.1/htmx.min.js.gz: not the packed form of htmx.min.js"
     ]
 
 

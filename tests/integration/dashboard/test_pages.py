@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import resolve
 
 from tests.integration.dashboard.pages import ROWS_OF_LIST, Page, every_page, lists, with_lens
 
@@ -183,6 +185,25 @@ def test_an_empty_list_says_whether_none_exist_or_none_match(
 ) -> None:
     del scene
     assert sentence in Page(reader, address).text
+
+
+def test_every_list_of_the_api_can_be_had_as_csv_under_the_same_filters(
+    scene: Scene, reader: Client
+) -> None:
+    page = Page(reader, f"/runs/{scene.healed}/?tab=attempts&state=ended&filtered=1&limit=2")
+    (export,) = [link for link in page.links() if "/export/" in link]
+    place = urlsplit(export)
+    assert resolve(place.path).url_name == "api-attempts-export"
+    assert parse_qs(place.query) == {
+        "filtered": ["1"],
+        "state": ["ended"],
+        "run": [str(scene.healed)],
+        "format": ["csv"],
+    }
+    for address in lists(scene):
+        for link in Page(reader, address).links():
+            if "/export/" in link:
+                assert str(resolve(urlsplit(link).path).url_name).endswith("-export"), link
 
 
 def test_an_empty_installation_has_every_list(reader: Client) -> None:

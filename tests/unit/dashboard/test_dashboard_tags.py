@@ -81,6 +81,17 @@ def test_an_unknown_state_shows_its_raw_name_beside_the_question_mark() -> None:
     assert "on holiday" in html
 
 
+def test_a_tally_begins_with_the_trouble() -> None:
+    tally = {"success": 4, "failed": 1, "on_holiday": 1, "running": 2}
+    assert [state for state, _ in tags.worst_first(tally)] == [
+        "on_holiday",
+        "failed",
+        "running",
+        "success",
+    ]
+    assert tags.worst_first(None) == []
+
+
 def test_text_from_outside_is_escaped() -> None:
     assert "<script>" not in tags.state_mark("<script>")
 
