@@ -79,7 +79,8 @@ class Capture:
         root = logging.getLogger()
         if root.handlers != [self._handler]:
             root.handlers[:] = [self._handler]
-        root.setLevel(logging.INFO)
+        if root.level != logging.INFO:  # to set it costs the cache of every logger
+            root.setLevel(logging.INFO)
 
     def _turn(self, out: int, err: int) -> None:
         os.dup2(out, STDOUT)

@@ -14,8 +14,8 @@ from scheduler_app.worker.report import storable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.context import Context
-    from scheduler_app.authoring.task import TaskCall
     from scheduler_app.transitions.attempt import Claim
 
 

@@ -27,8 +27,8 @@ from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, re
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.flow import Flow
-    from scheduler_app.authoring.task import TaskCall
     from scheduler_app.worker.facts import Facts
 
 CLAIM_TRIES: Final = 3  # while nothing stands against the claim any more

@@ -20,7 +20,7 @@ from uuid import UUID
 import psycopg
 
 from scheduler_app.rules import reconcile
-from scheduler_app.rules.states import AttemptOutcome, AttemptState
+from scheduler_app.rules.states import AttemptOutcome
 from scheduler_app.transitions.attempt import hand_back
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
 from scheduler_app.worker.facts import Facts, facts_of
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 FLUSH_INTERVAL_S: Final = 0.1
 # A child that is seen dead may have said its last word; the event loop may still have to read it.
 LAST_WORD_S: Final = 0.3
+NOTE_S: Final = 5.0  # after which a note about an unknown delivery is about a past one
+ANNOUNCE_AFTER_S: Final = 0.3
 RETRY_S: Final = 1.0
 EVENTS_MAX: Final = 1000  # in one insert
 ERROR_MAX: Final = 2000  # characters
@@ -57,6 +59,7 @@ class Execution:
     stop_at: float | None = None  # it was asked to stop, and is killed then
     stop_why: str = ""
     is_handed_back: bool = False  # once it has ended without a report
+    is_announced: bool = False  # pages were told that it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class Witness:
         self._kept = KeptConnection("witness")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work_forever, name="witness", daemon=True)
+        self._notes: list[tuple[float, dict[str, Any]]] = []  # when read, and what it says
         self._waiting: set[int] = set()  # pids of children that wait for the database
         self.on_printed: Callable[[UUID], None] = lambda attempt_id: None
 
@@ -168,9 +172,11 @@ class Witness:
             now = time.monotonic()
             for pid, exit_code in self._watch.wait(wait_s):
                 self._dead.append((now, pid, exit_code))
-            self._read_notes()
-            self._bury_the_dead(time.monotonic())
+            now = time.monotonic()
+            self._read_notes(now)
+            self._bury_the_dead(now)
             self._write()
+            self._announce(now)
         except psycopg.Error as error:
             logger.warning("exit events wait for the database", extra={"error": str(error).strip()})
             self._kept.drop()
@@ -179,16 +185,26 @@ class Witness:
             logger.exception("a turn of the witness failed")
             time.sleep(RETRY_S)
 
-    def _read_notes(self) -> None:
-        now = time.monotonic()
-        for note in self._at.notes.read():
-            if "waits" in note:
-                (self._waiting.add if note["waits"] else self._waiting.discard)(note["pid"])
-                continue
-            execution = self._executions.get(note["pid"])
-            if execution is not None and str(execution.attempt_id) == note["attempt"]:
-                limit_s = execution.limit_s = note["limit_s"]
-                execution.limit_at = None if limit_s is None else now + limit_s
+    def _read_notes(self, now: float) -> None:
+        """Notes are heeded; one about a delivery that the event loop has not told of yet waits."""
+        self._notes += [(now, note) for note in self._at.notes.read()]
+        self._notes = [
+            (read_at, note)
+            for read_at, note in self._notes
+            if not self._heed(note, read_at) and now - read_at < NOTE_S
+        ]
+
+    def _heed(self, note: dict[str, Any], read_at: float) -> bool:
+        """Whether the note is done with."""
+        if "waits" in note:
+            (self._waiting.add if note["waits"] else self._waiting.discard)(note["pid"])
+            return True
+        execution = self._executions.get(note["pid"])
+        if execution is None or str(execution.attempt_id) != note["attempt"]:
+            return False
+        limit_s = execution.limit_s = note["limit_s"]
+        execution.limit_at = None if limit_s is None else read_at + limit_s
+        return True
 
     def _bury_the_dead(self, now: float) -> None:
         """Children that died and had time for their last word are buried with their executions."""
@@ -221,15 +237,13 @@ class Witness:
         if not exits:
             return
         try:
-            events = self._record(self._kept.get(), exits)
+            self._record(self._kept.get(), exits)
         except BaseException:
             with self._lock:
                 self._exits[:0] = exits
             raise
-        if any(event.judgement is None for event in events):
-            self._notices.wake(events=1)
 
-    def _record(self, connection: psycopg.Connection[Any], exits: list[Exit]) -> list[NewEvent]:
+    def _record(self, connection: psycopg.Connection[Any], exits: list[Exit]) -> None:
         for exit_ in exits:
             if exit_.kind in (reconcile.EXIT_KILLED, reconcile.HANDED_BACK):
                 self._settle(connection, exit_)
@@ -237,7 +251,26 @@ class Witness:
         events = [self._event(exit_, found.get(exit_.attempt_id)) for exit_ in exits]
         with connection.transaction():
             record_events(connection, events=events)
-        return events
+        self._notices.changed(f"ti:{facts.ti_id}" for facts in found.values())
+        if any(event.judgement is None for event in events):
+            self._notices.wake(events=1)
+
+    def _announce(self, now: float) -> None:
+        """Pages show what runs; of a short execution they hear when it has ended."""
+        young = [
+            execution
+            for execution in self.executions()
+            if not execution.is_announced and now - execution.since >= ANNOUNCE_AFTER_S
+        ]
+        if not young:
+            return
+        found = facts_of(self._kept.get(), [execution.attempt_id for execution in young])
+        topics = {"runs"}
+        for facts in found.values():
+            topics |= {f"run:{facts.run_id}", f"ti:{facts.ti_id}"}
+        self._notices.changed(topics)
+        for execution in young:
+            execution.is_announced = True
 
     def _settle(self, connection: psycopg.Connection[Any], exit_: Exit) -> None:
         """A report that the child spooled before its end is sent; else what is given back is."""
@@ -287,10 +320,8 @@ class Witness:
 
     def _is_anothers(self, exit_: Exit, facts: Facts) -> bool:
         """Whether some other process claimed the attempt: this one only had a second delivery."""
-        return facts.state == AttemptState.RUNNING and (facts.worker_job_id, facts.pid) != (
-            self._at.job_id,
-            exit_.pid,
-        )
+        claimer = (facts.worker_job_id, facts.pid)
+        return facts.nonce is not None and claimer != (self._at.job_id, exit_.pid)
 
     def _add(self, exit_: Exit) -> None:
         with self._lock:

@@ -75,7 +75,19 @@ def test_an_exit_that_agrees_with_the_report_is_confirmed_at_once(
     event = _event(workshop, _run(workshop, watching, source))
     assert (event.kind, event.verdict, event.filter_code) == (kind, "confirmed", None)
     assert event.source_job_id == workshop.station.job_id
-    assert notices.sent == []  # nobody needs to be woken
+    wait_until(lambda: notices.sent == [{"topics": [f"ti:{event.ti_id}"]}])  # nobody is woken
+
+
+def test_pages_hear_of_an_execution_that_takes_longer_once(
+    workshop: Workshop, watching: witness.Witness, notices: Hints
+) -> None:
+    message, child = _start_slow(workshop, watching)
+    topics = ["runs", f"run:{message.run_id}", f"ti:{message.ti_id}"]
+    wait_until(lambda: {"topics": sorted(topics)} in notices.sent)
+    time.sleep(0.5)
+    assert len(notices.sent) == 1
+    os.kill(child.pid, signal.SIGKILL)
+    child.status()
 
 
 def test_many_exits_share_one_insert(
@@ -285,6 +297,19 @@ def test_a_delivery_that_broke_in_our_own_code_is_left_to_the_scheduler(
         "pending",
         "a\\x00bug",
     )
+    os.kill(child.pid, signal.SIGKILL)
+    child.status()
+
+
+def test_a_limit_that_is_told_before_its_delivery_is_known_is_kept(
+    workshop: Workshop, watching: witness.Witness
+) -> None:
+    message = workshop.issue_one(SLOW)
+    child = workshop.fork(lambda: time.sleep(60))
+    workshop.station.notes.write(pid=child.pid, attempt=str(message.attempt_id), limit_s=5.0)
+    time.sleep(0.3)
+    watching.accepted(child.pid, str(message.attempt_id))
+    wait_until(lambda: watching.executions()[0].limit_s == 5.0)
     os.kill(child.pid, signal.SIGKILL)
     child.status()
 
