@@ -12,7 +12,8 @@ from scheduler_app.authoring.faults import Fault, Place, fault, refuse
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from scheduler_app.authoring.task import Task, TaskCall
+    from scheduler_app.authoring.call import TaskCall
+    from scheduler_app.authoring.task import Task
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +57,7 @@ def building(what: Building) -> Iterator[Building]:
         raise refuse(
             f"Flow {what.flow_id!r} is defined inside flow {outer.flow_id!r}.",
             "Define each flow at the top of the file, outside any other flow function.",
+            what.place,
         )
     token = _current.set(what)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 from scheduler_app.authoring.deferral import Defer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from scheduler_app.authoring.triggers import Trigger
 

@@ -28,7 +28,7 @@ from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_di
 from scheduler_app.rules.errors import DefinitionError, InvalidInput
 
 if TYPE_CHECKING:
-    from scheduler_app.authoring.task import TaskCall
+    from scheduler_app.authoring.call import TaskCall
 
 ACTIVE_MAX: Final = 100_000  # runs of a flow, or tasks of a run, at a time
 TAG_COUNT_MAX: Final = 100

@@ -9,6 +9,9 @@ from scheduler_app.authoring.faults import refuse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from scheduler_app.authoring.call import TaskCall
+    from scheduler_app.authoring.faults import Place
+
 DEPTH_MAX: Final = 100  # of containers in each other; one that contains itself ends here
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset)
 
@@ -19,6 +22,10 @@ class Step:
     @property
     def task_id(self) -> str:
         """The id of the task in its flow."""
+        raise NotImplementedError
+
+    def as_call(self) -> TaskCall:
+        """The call that it stands for."""
         raise NotImplementedError
 
     def run_after(self, other: Step) -> None:
@@ -68,12 +75,15 @@ class Step:
         )
 
 
-def steps_in(value: object) -> Iterator[Step]:
-    """Every step in the value, at any depth of lists, tuples, sets and dicts."""
+def steps_in(value: object, place: Place | None = None) -> Iterator[Step]:
+    """Every step in the value, at any depth of lists, tuples, sets and dicts.
+
+    ``place`` is what an error names, in place of the running line.
+    """
     if isinstance(value, Step):
         yield value
     elif isinstance(value, _CONTAINERS):
-        yield from _walk(value, 1)
+        yield from _walk(value, 1, place)
 
 
 def with_results(value: Any, result_of: Callable[[Step], object]) -> Any:
@@ -94,17 +104,19 @@ def _rebuilt(value: Any, result_of: Callable[[Step], object]) -> Any:
     return next(kind for kind in _CONTAINERS if isinstance(value, kind))(items)
 
 
-def _walk(value: Any, depth: int) -> Iterator[Step]:
+def _walk(value: Any, depth: int, place: Place | None) -> Iterator[Step]:
     if depth > DEPTH_MAX:
         raise refuse(
             f"An argument is nested deeper than {DEPTH_MAX} levels, or contains itself.",
             "Give the task a flatter argument.",
+            place,
         )
     if isinstance(value, dict):
         if any(isinstance(key, Step) for key in value):
             raise refuse(
                 "The result of a task is used as a key of a dict.",
                 "Pass it as a value, and make the key inside the task.",
+                place,
             )
         items = list(value.values())
     else:
@@ -113,7 +125,7 @@ def _walk(value: Any, depth: int) -> Iterator[Step]:
         if isinstance(item, Step):
             yield item
         elif isinstance(item, _CONTAINERS):
-            yield from _walk(item, depth + 1)
+            yield from _walk(item, depth + 1, place)
 
 
 def _steps(value: object, operator: str) -> list[Step]:

@@ -1,0 +1,96 @@
+"""What the signatures of tasks and of their calls must be."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from scheduler_app.authoring.deferral import CTX
+from scheduler_app.authoring.faults import (
+    Fault,
+    Place,
+    did_you_mean,
+    fault,
+    place_of_caller,
+    place_of_function,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def faults_of_function(function: Callable[..., Any]) -> list[Fault]:
+    """What is wrong with the task function itself."""
+    place = place_of_function(function)
+    name = function.__name__
+    parameter = inspect.signature(function).parameters.get(CTX)
+    if parameter and parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        return [fault(place, f"Task {name!r} takes {stars}ctx.", "Write ctx without the star.")]
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return [
+            fault(
+                place,
+                f"Task {name!r} yields values; a task returns one result.",
+                "Collect them in a list and return it.",
+            )
+        ]
+    return []
+
+
+def faults_of_class(kind: type, execute: Callable[..., Any] | None) -> list[Fault]:
+    """What is wrong with the class task and its own ``execute``, if it has one."""
+    if execute is None:
+        return [
+            fault(
+                place_of_caller(),
+                f"Class task {kind.__name__!r} has no execute method.",
+                "Write def execute(self, ctx) in it.",
+            )
+        ]
+    parameters = list(inspect.signature(execute).parameters)
+    if parameters[1:] != [CTX]:
+        return [
+            fault(
+                place_of_function(execute),
+                f"{kind.__name__}.execute takes ({', '.join(parameters)}).",
+                "Write def execute(self, ctx); arguments are attributes of the instance.",
+            )
+        ]
+    return []
+
+
+def faults_of_arguments(
+    function: Callable[..., Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    place: Place,
+) -> list[Fault]:
+    """What is wrong with this call of the task function."""
+    name = function.__name__
+    if CTX in kwargs:
+        return [
+            fault(
+                place,
+                f"Task {name!r} is called with ctx=..., which is filled in when the task runs.",
+                "Leave ctx out of the call.",
+            )
+        ]
+    plain = without_ctx(inspect.signature(function))
+    try:
+        plain.bind(*args, **kwargs)
+    except TypeError as exc:
+        unknown = [key for key in kwargs if key not in plain.parameters]
+        remedy = (
+            did_you_mean(unknown[0], list(plain.parameters))
+            if unknown and plain.parameters
+            else f"It takes {plain}; ctx is filled in by that name and is not passed."
+        )
+        return [fault(place, f"Task {name!r} is called wrongly: {exc}.", remedy)]
+    return []
+
+
+def without_ctx(signature: inspect.Signature) -> inspect.Signature:
+    """The signature of the data that a call gives."""
+    kept = [value for name, value in signature.parameters.items() if name != CTX]
+    return signature.replace(parameters=kept)
