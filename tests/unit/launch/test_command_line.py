@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import django.core.management
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError
+
+from scheduler_app.launch import command_line, run_tests, supervisor
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def execute(argv: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(django.core.management, "execute_from_command_line", execute)
+
+
+def test_up_and_test_come_before_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def taking(name: str, code: int) -> Callable[[list[str]], int]:
+        def main(argv: list[str]) -> int:
+            seen.append((name, argv))
+            return code
+
+        return main
+
+    monkeypatch.setattr(supervisor, "main", taking("up", 1))
+    monkeypatch.setattr(run_tests, "main", taking("test", 2))
+    assert command_line.run(["manage.py", "up", "--port", "1"]) == 1
+    assert command_line.run(["manage.py", "test", "-k", "x"]) == 2
+    assert seen == [("up", ["--port", "1"]), ("test", ["-k", "x"])]
+
+
+def test_wrong_settings_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, ImproperlyConfigured("X='y' is not a number"))
+    assert command_line.run(["manage.py", "flows"]) == 1
+    assert capsys.readouterr().err == "Wrong settings: X='y' is not a number\n"
+
+
+def test_without_a_stack_a_command_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Any,
+) -> None:
+    settings.DATABASE_URL = ""
+    settings.DATA_DIR = "/data"
+    failing(monkeypatch, OperationalError("no such file"))
+    assert command_line.run(["manage.py", "flows"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("No stack runs in /data: start one with `python3 manage.py up`")
+    assert line.count("\n") == 1
+
+
+def test_a_database_that_does_not_answer_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Any,
+) -> None:
+    settings.DATABASE_URL = "postgresql://u@h/d"
+    failing(monkeypatch, OperationalError("connection refused\nIs the server running?"))
+    assert command_line.run(["manage.py", "flows"]) == 1
+    assert capsys.readouterr().err == "The database does not answer: connection refused\n"
+
+
+@pytest.mark.parametrize("argv", [["manage.py"], ["manage.py", "help"], ["manage.py", "--help"]])
+def test_help_begins_with_the_two_commands(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(django.core.management, "execute_from_command_line", lambda argv: None)
+    assert command_line.run(argv) == 0
+    assert capsys.readouterr().out.startswith("Start here:\n  up ")
