@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
@@ -19,6 +20,17 @@ import pytest
 from scheduler_app.launch import data_folder
 from tests.stack import CHECKOUT, Stack, free_port, running, wait_for
 
+ONE = """
+    from scheduler_app.authoring import flow, task
+
+    @task
+    def step():
+        return 1
+
+    @flow
+    def one():
+        step()
+"""
 PARTS = ("web", "scheduler", "triggerer", "worker")
 
 
@@ -157,6 +169,32 @@ def test_a_second_stack_runs_beside_the_first(first: Stack, tmp_path: Path) -> N
         assert second.addresses.broker_url != first.addresses.broker_url
     assert first.process is not None
     assert first.process.poll() is None
+
+
+def test_servers_that_are_given_by_address_are_used_and_left_running(
+    tmp_path: Path, database_url: str, broker_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE given")
+    given = {
+        "DATABASE_URL": database_url.replace("/daylight?", "/given?"),
+        "BROKER_URL": broker_url.removesuffix("/0") + "/5",
+        "CACHE_URL": broker_url.removesuffix("/0") + "/5",
+    }
+    with running(tmp_path, flags=["--no-examples"], environment=given) as stack:
+        assert stack.process is not None
+        assert asdict(stack.addresses) == {name.lower(): url for name, url in given.items()}
+        commands = " ".join(children(stack.process.pid).values())
+        assert "postgres" not in commands
+        assert "valkey" not in commands
+        assert not (stack.data_dir / "postgres").exists()
+        stack.write_flow("one.py", ONE)
+        stack.wait_for_flow("one")
+        assert stack.wait_for_run(stack.trigger("one"))["state"] == "success"
+    with psycopg.connect(given["DATABASE_URL"]) as connection:
+        assert connection.execute("SELECT count(*) FROM job WHERE ended_at IS NULL").fetchone() == (
+            0,
+        )
 
 
 def test_what_is_killed_starts_again_and_nothing_else_does(first: Stack) -> None:
