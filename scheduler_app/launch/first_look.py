@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ACTOR: Final = "up"
 FIRST_RUN: Final = "first_up"  # run id of the run that the first start makes of each example
+REPEATED_FLOW: Final = "example_delivered_twice"  # the example whose message comes twice
 
 
 def trigger_examples(folder: Path) -> int:
@@ -39,9 +40,14 @@ def trigger_examples(folder: Path) -> int:
 
 
 def repeat_a_delivery() -> bool:
-    """A message of a first run was really sent twice; false while none of them was claimed yet."""
+    """The message of that example's first run was really sent twice; false while it is not done."""
     attempt_id = (
-        Attempt.objects.filter(run__run_key=FIRST_RUN, started_at__isnull=False, is_live=False)
+        Attempt.objects.filter(
+            run__flow_id=REPEATED_FLOW,
+            run__run_key=FIRST_RUN,
+            started_at__isnull=False,
+            is_live=False,
+        )
         .order_by("started_at")
         .values_list("id", flat=True)
         .first()

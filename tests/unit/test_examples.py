@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -14,9 +15,13 @@ import pytest
 
 from scheduler_app import examples
 from scheduler_app.authoring import Context, Flow
+from scheduler_app.catalog import discover
+from scheduler_app.catalog.load import Loaded, load_each
+from scheduler_app.launch import first_look
 from scheduler_app.processes import bundles
 
 FOLDER = Path(examples.__file__).parent
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +44,8 @@ def load(tmp_path: Path) -> Any:
 def context(*, fence: int = 1, try_number: int = 1) -> Context:
     """What these tasks use of a context."""
     log = logging.getLogger("daylight.task")
-    return cast("Context", SimpleNamespace(fence=fence, try_number=try_number, log=log))
+    ids = {"run_id": "r1", "attempt_id": f"attempt-{fence}"}
+    return cast("Context", SimpleNamespace(fence=fence, try_number=try_number, log=log, **ids))
 
 
 def run(flow: Flow, ctx: Context) -> dict[str, Any]:
@@ -50,14 +56,58 @@ def run(flow: Flow, ctx: Context) -> dict[str, Any]:
     return results
 
 
+@pytest.fixture(scope="module")
+def loaded() -> list[Loaded]:
+    """What the catalog finds in the folder."""
+    files = [(FOLDER, path) for path in discover.python_files(FOLDER)]
+    return sorted(load_each(files, limit_s=30), key=lambda one: one.path)
+
+
+def test_the_catalog_finds_every_example_and_no_fault(loaded: list[Loaded]) -> None:
+    assert [fault for file in loaded for fault in file.faults] == []
+    assert [flow.flow_id for file in loaded for flow in file.flows] == [
+        "example_delivered_twice",
+        "example_fails_twice",
+        "example_fan",
+        "example_pages_and_aggregates",
+        "example_parallel_paths",
+        "example_simplest_dag",
+    ]
+
+
+def test_examples_run_once_a_day_at_most(loaded: list[Loaded]) -> None:
+    flows = [flow for file in loaded for flow in file.flows]
+    assert {flow.flow_id: flow.schedule for flow in flows if flow.schedule} == {
+        "example_pages_and_aggregates": "0 6 * * *"
+    }
+    assert not any(flow.catchup for flow in flows)
+
+
+def test_the_readme_and_the_first_start_name_examples_that_are_there(
+    loaded: list[Loaded],
+) -> None:
+    flow_ids = {flow.flow_id for file in loaded for flow in file.flows}
+    named = set(re.findall(r"example_\w+", README))
+    assert named
+    assert named <= flow_ids
+    assert first_look.REPEATED_FLOW in flow_ids
+
+
+def test_a_start_of_the_task_whose_message_comes_twice_leaves_a_line(load: Any) -> None:
+    flow = load("delivered_twice.py", "example_delivered_twice")
+    result = run(flow, context(fence=5))["weigh"]
+    assert (result["penguins"], result["mass_g"]) == (342, 1_437_000)
+    assert Path(result["starts"]).read_text(encoding="utf-8").startswith("r1 attempt attempt-5 ")
+
+
 def test_the_census_counts_every_penguin_into_the_database_file(load: Any) -> None:
-    results = run(load("penguin_census.py", "example_penguin_census"), context())
+    results = run(load("pages_and_aggregates.py", "example_pages_and_aggregates"), context())
     assert results["report"] == {"Adelie": 152, "Chinstrap": 68, "Gentoo": 124}
     assert sum(group["penguins"] for group in results["count"]) == 344
 
 
 def test_an_attempt_with_an_older_fence_cannot_write_the_census(load: Any) -> None:
-    flow = load("penguin_census.py", "example_penguin_census")
+    flow = load("pages_and_aggregates.py", "example_pages_and_aggregates")
     results = run(flow, context(fence=8))
     with pytest.raises(RuntimeError, match="newer attempt"):
         flow.calls["write"].execute(context(fence=7), {"count": []})
@@ -66,7 +116,7 @@ def test_an_attempt_with_an_older_fence_cannot_write_the_census(load: Any) -> No
 
 
 def test_the_islands_are_measured_apart_and_joined(load: Any) -> None:
-    flow = load("penguin_islands.py", "example_penguin_islands")
+    flow = load("parallel_paths.py", "example_parallel_paths")
     assert set(flow.definition().task("join").upstream) == {
         "measure_biscoe",
         "measure_dream",
@@ -80,8 +130,8 @@ def test_the_islands_are_measured_apart_and_joined(load: Any) -> None:
     ]
 
 
-def test_the_unlucky_task_succeeds_at_its_third_try(load: Any) -> None:
-    flow = load("third_time_lucky.py", "example_third_time_lucky")
+def test_the_task_that_fails_twice_succeeds_at_its_third_try(load: Any) -> None:
+    flow = load("fails_twice.py", "example_fails_twice")
     with pytest.raises(ConnectionError, match="try 1"):
         flow.calls["fetch"].execute(context(), {})
     assert flow.calls["fetch"].execute(context(try_number=3), {}) == 344
@@ -95,5 +145,5 @@ def test_the_fan_has_two_hundred_tasks_and_no_schedule(load: Any) -> None:
 
 
 def test_the_flow_that_airflows_client_triggers_has_its_task(load: Any) -> None:
-    definition = load("simplest.py", "example_simplest_dag").definition()
+    definition = load("simplest_dag.py", "example_simplest_dag").definition()
     assert [task.task_id for task in definition.tasks] == ["my_task"]

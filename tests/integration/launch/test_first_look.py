@@ -34,7 +34,7 @@ def test_an_example_that_is_new_in_a_later_version_runs_at_its_first_start() -> 
     assert first_look.trigger_examples(EXAMPLES) == 1
 
 
-def test_only_a_delivery_of_a_first_run_that_ended_comes_twice(
+def test_only_the_delivery_of_the_example_for_it_comes_twice_once_it_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     repeated: list[Any] = []
@@ -45,9 +45,13 @@ def test_only_a_delivery_of_a_first_run_that_ended_comes_twice(
 
     monkeypatch.setattr(first_look, "deliver_again", deliver_again)
     done = {"state": AttemptState.ENDED}
-    other = make_task_instance(run=make_run(state=RunState.SUCCESS), state=TaskState.SUCCESS)
-    make_attempt(ti=other, **done)
-    first = make_run(run_key=first_look.FIRST_RUN)
+    flow = make_flow(flow_id=first_look.REPEATED_FLOW)
+    for other in (
+        make_run(flow=flow, state=RunState.SUCCESS),
+        make_run(run_key=first_look.FIRST_RUN, state=RunState.SUCCESS),
+    ):
+        make_attempt(ti=make_task_instance(run=other, state=TaskState.SUCCESS), **done)
+    first = make_run(flow=flow, run_key=first_look.FIRST_RUN)
     make_attempt(ti=make_task_instance(run=first, state=TaskState.RUNNING))
     assert not first_look.repeat_a_delivery()
     assert repeated == []

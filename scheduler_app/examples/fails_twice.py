@@ -26,7 +26,7 @@ def tell(number: int) -> None:
     print(f"{number} penguins, at last")
 
 
-@flow(flow_id="example_third_time_lucky", tags=["example", "retries"], owner="examples")
-def third_time_lucky() -> None:
+@flow(tags=["example", "retries"], owner="examples")
+def example_fails_twice() -> None:
     """Fails twice, then succeeds."""
     tell(fetch())

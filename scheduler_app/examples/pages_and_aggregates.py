@@ -39,14 +39,19 @@ def write(ctx: Context, groups: list[Group]) -> str:
     with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as database:
         database.executescript(
             "CREATE TABLE IF NOT EXISTS writer (target TEXT PRIMARY KEY, fence INTEGER NOT NULL);"
-            "INSERT OR IGNORE INTO writer VALUES ('census', 0);"
             "CREATE TABLE IF NOT EXISTS census (species TEXT, island TEXT, penguins INTEGER,"
             " mass_g INTEGER, PRIMARY KEY (species, island));"
         )
         database.execute("BEGIN IMMEDIATE")
-        # The guard: fences grow, so an attempt that was replaced, and wakes up late, changes no row.
+        # The guard. Every attempt gets a greater fence than the ones before it, and the file keeps
+        # the greatest that wrote. An attempt that was replaced while it stalled, and wakes up late,
+        # has a smaller one: its statement changes no row, and it leaves the census alone. Guard and
+        # write are one transaction, so nothing comes between them. "Am I still current?", asked
+        # just before the write (ctx.still_mine), would not do: the stall may come after the answer.
         claimed = database.execute(
-            "UPDATE writer SET fence = :fence WHERE target = 'census' AND fence < :fence",
+            "INSERT INTO writer (target, fence) VALUES ('census', :fence)"
+            " ON CONFLICT (target) DO UPDATE SET fence = excluded.fence"
+            " WHERE excluded.fence > writer.fence",
             {"fence": ctx.fence},
         )
         if claimed.rowcount != 1:
@@ -74,13 +79,12 @@ def report(file: str) -> dict[str, int]:
 
 
 @flow(
-    flow_id="example_penguin_census",
     schedule="0 6 * * *",
     timezone="Antarctica/Palmer",
     max_active_runs=1,
     tags=["example", "penguins"],
     owner="examples",
 )
-def penguin_census() -> None:
+def example_pages_and_aggregates() -> None:
     """Pages through the penguins and aggregates them into a database file, guarded by the fence."""
     report(write(count()))

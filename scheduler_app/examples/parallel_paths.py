@@ -44,13 +44,8 @@ def join(ctx: Context, measures: list[Measure]) -> str:
     return str(file)
 
 
-@flow(
-    flow_id="example_penguin_islands",
-    schedule="@weekly",
-    tags=["example", "penguins"],
-    owner="examples",
-)
-def penguin_islands() -> None:
+@flow(tags=["example", "penguins"], owner="examples")
+def example_parallel_paths() -> None:
     """Splits into one path an island, and joins them."""
     known = islands()
     measures = [measure.override(task_id=f"measure_{name.lower()}")(name) for name in ISLANDS]
