@@ -166,10 +166,13 @@ class Beats:
         self._record_kill(execution, may_retry=may_retry)
 
     def _record_kill(self, execution: Execution, *, may_retry: bool) -> None:
-        """The attempt is terminated if it was still the current one."""
+        """The attempt is terminated if it was still the current one, and the killed child's.
+
+        A child that hung with a second delivery in its hands takes nothing away from the first.
+        """
         connection = self._kept.get()
         with connection.cursor(row_factory=dict_row) as cursor:
-            cursor.execute(_KILLED, [execution.attempt_id])
+            cursor.execute(_KILLED, [execution.attempt_id, self._at.job_id, execution.pid])
             row = cursor.fetchone()
         if row is None:
             return
@@ -201,7 +204,7 @@ SELECT i.id AS ti_id, i.task_id, i.map_index, i.try_number, i.max_tries, i.budge
        v.definition
   FROM attempt p JOIN task_instance i ON i.id = p.ti_id AND i.attempt_id = p.id
   JOIN run r ON r.id = i.run_id JOIN flow_version v ON v.id = r.version_id
- WHERE p.id = %s
+ WHERE p.id = %s AND p.worker_job_id = %s AND p.pid = %s
 """
 
 

@@ -281,6 +281,9 @@ class Witness:
             )
             self._at.folder.drop(exit_.attempt_id, REPORT)
         elif exit_.kind == reconcile.HANDED_BACK:
+            facts = facts_of(connection, [exit_.attempt_id]).get(exit_.attempt_id)
+            if facts is None or self._is_anothers(exit_, facts):
+                return  # a second delivery; the first one may go on
             run_id = hand_back(
                 connection,
                 attempt_id=exit_.attempt_id,

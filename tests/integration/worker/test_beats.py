@@ -172,6 +172,22 @@ def test_an_attempt_that_waits_for_its_claim_is_not_taken_for_unwanted(
     assert workshop.folder.attempts(folder.STOP) == []
 
 
+def test_a_child_that_hangs_with_a_second_delivery_is_killed_and_the_first_goes_on(
+    main: Main, workshop: Workshop
+) -> None:
+    message, first = main.start(SLOW)
+    second = workshop.fork(lambda: time.sleep(60))  # as if its claim had no answer
+    main.children.append(second)
+    main.witness.accepted(second.pid, str(message.attempt_id))
+    (execution,) = [one for one in main.witness.executions() if one.pid == second.pid]
+    main.beats.ask_to_stop(execution, why="too late", grace_s=0.1)
+    assert second.status(within_s=10) != 0
+    (event,) = wait_until(lambda: workshop.events(message))
+    assert event.verdict_code == "duplicate_delivery"
+    assert workshop.attempt(message).state == "running"
+    assert os.waitpid(first.pid, os.WNOHANG) == (0, 0)
+
+
 def test_an_attempt_whose_child_is_about_to_return_is_not_stopped(
     main: Main, workshop: Workshop, settings: Any
 ) -> None:

@@ -268,6 +268,23 @@ def test_an_execution_that_is_handed_back_is_scheduled_again_without_loss_of_bud
     assert {"runs": [message.run_id]} in notices.sent
 
 
+def test_a_second_delivery_that_is_given_back_does_not_give_the_first_back(
+    workshop: Workshop, watching: witness.Witness
+) -> None:
+    message, child = _start_slow(workshop, watching)
+    second = workshop.fork(lambda: time.sleep(60))
+    watching.accepted(second.pid, str(message.attempt_id))
+    (execution,) = [one for one in watching.executions() if one.pid == second.pid]
+    execution.is_handed_back = True
+    os.kill(second.pid, signal.SIGKILL)
+    event = _event(workshop, message)
+    second.status()
+    assert (event.verdict, event.verdict_code) == ("refused", "duplicate_delivery")
+    assert workshop.ti(message).state == "running"
+    os.kill(child.pid, signal.SIGKILL)
+    child.status()
+
+
 def test_exits_wait_for_the_database(
     workshop: Workshop, watching: witness.Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
