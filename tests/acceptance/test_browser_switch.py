@@ -34,7 +34,7 @@ from tests.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 PASSWORD: Final = "a-password-for-tests"
 WIDE: Final = {"width": 1280, "height": 900}
@@ -291,6 +291,32 @@ def test_a_page_holds_still_while_somebody_types_and_says_what_waits(
             "data-filtered", "1", timeout=NEWS_WITHIN_MS
         )
         assert page.input_value("#filter-task_id") == "extr"
+
+
+def test_an_older_picture_that_comes_late_is_dropped(browser: Browser, site: Site) -> None:
+    run = site.scene.running
+    with visit(browser, site) as (_, page):
+        page.goto(f"{site.url}/runs/{run}/")
+        rev = int(page.locator("#page").get_attribute("data-rev") or 0)
+        told = {"rev": rev - 1}
+
+        def answer(route: Route) -> None:
+            if route.request.headers.get("hx-request"):
+                route.fulfill(
+                    body="<h1>from the past</h1>",
+                    headers={"Content-Type": "text/html", "Daylight-Rev": str(told["rev"])},
+                )
+            else:
+                route.fallback()
+
+        page.route(re.compile(f"/runs/{run}/"), answer)
+        with page.expect_response(re.compile(f"/runs/{run}/")):
+            page.keyboard.press("r")
+        page.wait_for_timeout(300)
+        assert page.locator("h1").inner_text() == "manual__running"
+        told["rev"] = rev + 10**9
+        page.keyboard.press("r")
+        expect(page.locator("h1")).to_have_text("from the past")
 
 
 def test_a_log_grows_while_it_is_read(browser: Browser, site: Site) -> None:
