@@ -11,4 +11,7 @@ from channels.routing import ProtocolTypeRouter
 from django.core.asgi import get_asgi_application
 
 http = get_asgi_application()  # the applications are loaded from here on
-application = ProtocolTypeRouter({"http": http})
+
+from scheduler_app.live import routing  # noqa: E402 - needs them
+
+application = ProtocolTypeRouter({"http": http, "websocket": routing.application})

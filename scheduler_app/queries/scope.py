@@ -25,6 +25,11 @@ class Scope:
     flow_ids: frozenset[str] | None
     sees_shared: bool
 
+    @property
+    def sees_anything(self) -> bool:
+        """Whether there is anything at all to see: somebody who is logged in."""
+        return self != NOTHING
+
     def owned(self, rows: QuerySet[ModelT], flow: str) -> QuerySet[ModelT]:
         """The rows whose flow (at the lookup ``flow``) is in scope, ghosts as the scope says."""
         if self.flow_ids is None and self.sees_shared:
