@@ -1,0 +1,69 @@
+"""Hints that triggers were written: heard by the loop, never relied on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+
+from scheduler_app.transitions.notices import TRIGGER_CHANNEL
+
+RETRY_S: Final = 1.0
+READ_TIMEOUT_S: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Doorbell:
+    """Rings every bell that hangs on it when a hint arrives."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._bells: list[asyncio.Event] = []
+
+    def bell(self) -> asyncio.Event:
+        """One more bell; its owner clears it before it looks."""
+        made = asyncio.Event()
+        self._bells.append(made)
+        return made
+
+    def ring(self) -> None:
+        """Every bell rings."""
+        for bell in self._bells:
+            bell.set()
+
+    async def listen(self) -> None:
+        """Rings until cancelled; reconnects for ever."""
+        is_heard = True
+        while True:
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    client: Any = redis.asyncio.Redis.from_url(
+                        self._url, socket_connect_timeout=2, health_check_interval=READ_TIMEOUT_S
+                    )
+                    stack.push_async_callback(client.aclose)
+                    subscription = client.pubsub(ignore_subscribe_messages=True)
+                    stack.push_async_callback(subscription.aclose)
+                    await subscription.subscribe(TRIGGER_CHANNEL)
+                    is_heard = True
+                    self.ring()  # hints sent while nobody listened are lost
+                    while True:
+                        if await subscription.get_message(timeout=READ_TIMEOUT_S) is not None:
+                            self.ring()
+            except (redis.RedisError, OSError) as error:
+                if is_heard:
+                    logger.warning("hints are not heard; polling", extra={"error": str(error)})
+                is_heard = False
+                await asyncio.sleep(RETRY_S)
+
+
+async def heard(bell: asyncio.Event, timeout_s: float) -> None:
+    """The bell rang, or so much time passed; it is silent again."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await bell.wait()
+    bell.clear()
