@@ -140,7 +140,7 @@ class Stack:
             f"flow {flow_id} version {version}",
             lambda: self.row(
                 "SELECT 1 AS one FROM flow f JOIN flow_version v ON v.id = f.current_version_id"
-                " WHERE f.flow_id = %s AND v.number >= %s",
+                " WHERE f.flow_id = %s AND v.number >= %s AND f.removed_at IS NULL",
                 flow_id,
                 version,
             ),

@@ -54,22 +54,22 @@ def test_a_helper_that_changes_mid_run_changes_the_next_run_only(stack: Stack) -
 
 def test_files_that_vanish_mid_run_do_not_stop_it(stack: Stack) -> None:
     gate = stack.folder / "gate-of-the-second"
-    (stack.flows / "pinned_helper.py").write_text(HELPER.format(word="kept"))
-    stack.write_flow("pinned.py", FLOW)
+    (stack.flows / "vanishing_helper.py").write_text(HELPER.format(word="kept"))
+    stack.write_flow("vanishing.py", FLOW.replace("pinned", "vanishing"))
     wait_for(
         "a version with this helper",
         lambda: stack.row(
-            "SELECT 1 AS one FROM flow WHERE flow_id = 'pinned' AND removed_at IS NULL"
+            "SELECT 1 AS one FROM flow WHERE flow_id = 'vanishing' AND removed_at IS NULL"
         ),
     )
-    run = stack.trigger("pinned", conf={"gate": str(gate)})
+    run = stack.trigger("vanishing", conf={"gate": str(gate)})
     wait_for("the first task runs", lambda: [a for a in stack.attempts(run) if a["started_at"]])
-    for name in ("pinned.py", "pinned_helper.py"):
+    for name in ("vanishing.py", "vanishing_helper.py"):
         (stack.flows / name).unlink()
     wait_for(
         "the flow is removed",
         lambda: stack.row(
-            "SELECT 1 AS one FROM flow WHERE flow_id = 'pinned' AND removed_at IS NOT NULL"
+            "SELECT 1 AS one FROM flow WHERE flow_id = 'vanishing' AND removed_at IS NOT NULL"
         ),
     )
     gate.touch()
