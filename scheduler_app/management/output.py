@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from scheduler_app.queries.list_filter import Lens
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -45,13 +47,14 @@ def as_json(value: object) -> str:
     return json.dumps(value, default=_plain, ensure_ascii=False, indent=2)
 
 
-def told(counts: Counts, noun: str) -> str:
-    """How many rows a list shows and how many it filters, with the reasons."""
+def told(counts: Counts, noun: str, *, lens: Lens) -> str:
+    """How many rows are current and how many filtered, by reason; and how the latter are shown."""
     total = f"{counts.shown} {noun}" if counts.exact else f"{counts.shown}+ {noun}"
     if not counts.filtered:
         return f"{total}, none filtered"
     reasons = ", ".join(f"{code} {number}" for code, number in counts.by_reason.items())
-    return f"{total}, {counts.filtered} filtered ({reasons}); --filtered shows them"
+    hint = "; --filtered shows them" if lens is Lens.CURRENT else ""
+    return f"{total}, {counts.filtered} filtered ({reasons}){hint}"
 
 
 def _plain(value: object) -> Any:

@@ -53,6 +53,7 @@ def check(what: str) -> Checked:
         for item in found
         for fault in item.faults
     ]
+    faults += _defined_twice(found)
     if known is not None:
         faults += [fault for item in found for fault in _unknown_pools(item, known)]
     return Checked(
@@ -114,6 +115,24 @@ def _pools() -> frozenset[str] | None:
     except Error:
         return None
     return None if page.next_cursor else frozenset(row.name for row in page.rows)
+
+
+def _defined_twice(found: list[Loaded]) -> list[dict[str, Any]]:
+    """A fault for each flow that a file before has defined: the catalog stores one of them."""
+    owners: dict[str, Path] = {}
+    faults = []
+    for item in found:
+        for flow in item.flows:
+            file = item.folder / item.path
+            owner = owners.setdefault(flow.flow_id, file)
+            if owner != file:
+                line = min((task.line or 1 for task in flow.tasks), default=1)
+                message = f"Flow {flow.flow_id!r} is defined by {owner} too."
+                remedy = "Rename one of the two flows, or take one of the files out of the folder."
+                faults.append(
+                    {"file": str(file), "line": line, "message": message, "remedy": remedy}
+                )
+    return faults
 
 
 def _unknown_pools(item: Loaded, known: frozenset[str]) -> list[dict[str, Any]]:

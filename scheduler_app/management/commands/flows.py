@@ -1,29 +1,31 @@
-"""``manage.py flows``: list, show and validate flows, trigger runs, list runs."""
+"""``manage.py flows``: list, show, validate, pause and unpause flows, trigger and list their runs."""
 
 from __future__ import annotations
 
-import getpass
-import json
 import sys
-from argparse import ArgumentTypeError
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management import follow, validate
+from scheduler_app.management.arguments import (
+    actor,
+    add_json,
+    add_list_options,
+    json_object,
+    lens,
+    moment,
+)
 from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import flow_files, flow_versions, flows, runs
 from scheduler_app.queries.filters import FlowFilter, RunFilter
-from scheduler_app.queries.list_filter import LIMIT_MAX, Lens
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
     from django.core.management.base import CommandParser
 
     from scheduler_app.queries.runs import RunRow
@@ -33,36 +35,49 @@ if TYPE_CHECKING:
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused, faulty or a followed run failed, 2 wrong arguments."""
 
-    help = "List, show and validate flows, trigger runs, list runs."
+    help = "List, show, validate, pause and unpause flows; trigger and list their runs."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """One verb with its own arguments."""
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         listed = verbs.add_parser("list", help="the flows, and when each runs next")
-        _add_list_options(listed)
+        add_list_options(listed)
         shown = verbs.add_parser("show", help="one flow: its tasks, schedule and faults")
         shown.add_argument("flow_id", metavar="FLOW")
-        _add_json(shown)
+        add_json(shown)
         checked = verbs.add_parser("validate", help="check flow files; works without a stack")
         checked.add_argument("what", metavar="FILE|FOLDER|FLOW")
-        _add_json(checked)
+        add_json(checked)
         triggered = verbs.add_parser("trigger", help="make a run by hand")
         triggered.add_argument("flow_id", metavar="FLOW")
-        triggered.add_argument("--conf", metavar="JSON", help="a JSON object for the run's tasks")
+        triggered.add_argument(
+            "--conf", metavar="JSON", type=json_object, help="a JSON object for the run's tasks"
+        )
         triggered.add_argument("--run-id", metavar="ID", help="an id of its own for the run")
         triggered.add_argument(
-            "--logical-date", metavar="DATE", help="ISO 8601 with an offset; default: now"
+            "--logical-date",
+            metavar="DATE",
+            type=moment,
+            help="ISO 8601 with an offset; default: now",
         )
         triggered.add_argument("--note", default="", help="a note that stays with the run")
         triggered.add_argument(
             "--follow", action="store_true", help="show progress; exit 0 only if the run succeeds"
         )
-        _add_json(triggered)
+        add_json(triggered)
         listed_runs = verbs.add_parser("runs", help="the runs of a flow, newest first")
         listed_runs.add_argument("flow_id", metavar="FLOW")
         listed_runs.add_argument("--state", action="append", default=[], help="may be repeated")
-        _add_list_options(listed_runs)
+        add_list_options(listed_runs)
+        for verb, told_as in (
+            ("pause", "its schedule makes no new runs; runs that are there go on"),
+            ("unpause", "its schedule makes runs again"),
+        ):
+            parsed = verbs.add_parser(verb, help=told_as)
+            parsed.add_argument("flow_id", metavar="FLOW")
+            parsed.add_argument("--reason", default="", help="why, for the audit")
+            add_json(parsed)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """The verb's function has printed its answer."""
@@ -72,6 +87,8 @@ class Command(BaseCommand):
             "validate": self._validate,
             "trigger": self._trigger,
             "runs": self._runs,
+            "pause": self._set_paused,
+            "unpause": self._set_paused,
         }
         try:
             verbs[options["verb"]](options)
@@ -79,7 +96,7 @@ class Command(BaseCommand):
             fail(str(error))
 
     def _list(self, options: dict[str, Any]) -> None:
-        page = flows.page(FlowFilter(limit=options["limit"], filtered=_lens(options)), EVERYTHING)
+        page = flows.page(FlowFilter(limit=options["limit"], filtered=lens(options)), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return
@@ -97,7 +114,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'flows')}")
+        self.stdout.write(f"\n{told(page.counts, 'flows', lens=lens(options))}")
         faulty = flow_files.faulty(EVERYTHING)
         for file in faulty:
             self.stderr.write(f"{file.folder}/{file.path} is faulty: {file.faults[0].message}")
@@ -167,9 +184,9 @@ class Command(BaseCommand):
     def _trigger(self, options: dict[str, Any]) -> None:
         run = trigger_run(
             flow_id=options["flow_id"],
-            actor=_actor(),
-            conf=_conf(options["conf"]),
-            logical_date=_logical_date(options["logical_date"]),
+            actor=actor(),
+            conf=options["conf"],
+            logical_date=options["logical_date"],
             run_id=options["run_id"],
             note=options["note"],
         )
@@ -198,7 +215,7 @@ class Command(BaseCommand):
             "flow_id": options["flow_id"],
             "state": options["state"],
             "limit": str(options["limit"]),
-            "filtered": _lens(options).value or "0",
+            "filtered": lens(options).value or "0",
         }
         page = runs.page(RunFilter.from_query(query), EVERYTHING)
         if options["json"]:
@@ -219,29 +236,17 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'runs')}")
+        self.stdout.write(f"\n{told(page.counts, 'runs', lens=lens(options))}")
 
-
-def _add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
-
-
-def _add_list_options(parser: ArgumentParser) -> None:
-    _add_json(parser)
-    parser.add_argument("--filtered", action="store_true", help="also what was set aside, and why")
-    parser.add_argument(
-        "--limit", type=_limit, default=50, help=f"rows, 1 to {LIMIT_MAX}; default 50"
-    )
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= LIMIT_MAX:
-        raise ArgumentTypeError(f"{text} is not from 1 to {LIMIT_MAX}")
-    return int(text)
-
-
-def _lens(options: dict[str, Any]) -> Lens:
-    return Lens.ALL if options["filtered"] else Lens.CURRENT
+    def _set_paused(self, options: dict[str, Any]) -> None:
+        flow = set_paused(
+            flow_id=options["flow_id"],
+            is_paused=options["verb"] == "pause",
+            actor=actor(),
+            reason=options["reason"],
+        )
+        row = flows.one(EVERYTHING, flow.flow_id)
+        self.stdout.write(as_json(row) if options["json"] else f"Flow {row.flow_id}: {row.state}.")
 
 
 def _tasks(definition: FlowDefinition) -> str:
@@ -268,31 +273,3 @@ def _outcome(run: RunRow) -> str:
     duration_s = (run.ended_at - run.started_at).total_seconds()
     reason = f" ({run.state_reason})" if run.state_reason else ""
     return f"Run {run.run_id}: {run.state} after {duration_s:.1f} s{reason}."
-
-
-def _actor() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in some containers
-        return "command line"
-
-
-def _conf(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        conf = json.loads(text)
-    except ValueError as error:
-        fail(f"--conf is not JSON: {error}. Give an object, such as '{{\"day\": 1}}'.", 2)
-    if not isinstance(conf, dict):
-        fail(f"--conf is {text}, which is no JSON object. Give one, such as '{{\"day\": 1}}'.", 2)
-    return conf
-
-
-def _logical_date(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"--logical-date {text} is not a time. Write 2026-01-31T02:00:00+00:00.", 2)

@@ -1,53 +1,73 @@
-"""``manage.py tasks``: the states of a run's tasks, and what an attempt printed."""
+"""``manage.py tasks``: the states and attempts of a run's tasks, and what an attempt printed."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
+from scheduler_app.management.arguments import add_filtered, add_json, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.queries import attempts, logs, runs, task_instances
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
-from scheduler_app.queries.list_filter import LIMIT_MAX, Lens
+from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import NotFound, SchedulerError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Callable, Iterator
 
     from django.core.management.base import CommandParser
 
     from scheduler_app.queries.attempts import AttemptRow
+    from scheduler_app.queries.lens import Counts, Page
+    from scheduler_app.queries.scope import Scope
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
+    FilterT = TypeVar("FilterT", bound=ListFilter)
+    RowT = TypeVar("RowT")
+
 POLL_INTERVAL_S: Final = 0.5
+TI_HEADINGS: Final = ("TASK", "STATE", "TRY", "STARTED", "ENDED", "NEXT TRY", "WAITS FOR")
+ATTEMPT_HEADINGS: Final = (
+    "ATTEMPT",
+    "TASK",
+    "TRY",
+    "OUTCOME",
+    "PROCESS",
+    "FENCE",
+    "LEASE TOKEN",
+    "STARTED",
+    "ENDED",
+    "FILTERED BECAUSE",
+)
+INTERRUPTED: Final = 130  # exit code, as shells give it after Ctrl-C
 
 
 class Command(BaseCommand):
-    """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments."""
+    """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments, 130 no longer followed."""
 
-    help = "Show the states of a run's tasks, and what an attempt printed."
+    help = "Show the states and attempts of a run's tasks, and what an attempt printed."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """One verb with its own arguments."""
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        state = verbs.add_parser("state", help="the state of each task of a run, or of one")
+        state = verbs.add_parser("state", help="each task of a run, or one with its attempts")
         _add_task(state, nargs="?")
-        state.add_argument(
-            "--filtered", action="store_true", help="also what was set aside, and why"
-        )
-        state.add_argument("--json", action="store_true", help="answer in JSON")
+        add_filtered(state)
+        add_json(state)
         log = verbs.add_parser("log", help="what the newest attempt of a task printed")
         _add_task(log, nargs=None)
-        log.add_argument("--try", dest="try_number", type=int, help="of this try")
+        log.add_argument("--try", dest="try_number", type=int, metavar="N", help="of this try")
         log.add_argument("--attempt", type=UUID, metavar="ID", help="of just this attempt")
         log.add_argument("--all", action="store_true", help="of every attempt, oldest first")
         log.add_argument("--follow", action="store_true", help="go on until the attempt ends")
+        add_json(log)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """The verb's function has printed its answer."""
@@ -59,47 +79,61 @@ class Command(BaseCommand):
 
     def _state(self, options: dict[str, Any]) -> None:
         run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
-        asked = TaskInstanceFilter(
-            run=(run.id,),
-            task_id=(options["task_id"],) if options["task_id"] else (),
-            map_index=(options["map_index"],) if options["map_index"] is not None else (),
-            filtered=Lens.ALL if options["filtered"] else Lens.CURRENT,
-            order="task_id",
-            limit=LIMIT_MAX,
-        )
-        page = task_instances.page(asked, EVERYTHING)
-        rows = list(page.rows)
-        counts = page.counts
-        while page.next_cursor:
-            asked = asked.evolve(cursor=page.next_cursor)
-            page = task_instances.page(asked, EVERYTHING)
-            rows += page.rows
-        if not rows and options["task_id"]:
+        what: dict[str, Any] = {
+            "run": (run.id,),
+            "task_id": (options["task_id"],) if options["task_id"] else (),
+            "map_index": (options["map_index"],) if options["map_index"] is not None else (),
+            "filtered": lens(options),
+            "limit": LIMIT_MAX,
+        }
+        tis, ti_counts = _whole(task_instances.page, TaskInstanceFilter(order="task_id", **what))
+        if options["task_id"] and not ti_counts.total:
             raise NotFound(f"Run {run.run_id} has no task {options['task_id']}.")
+        tried, tried_counts = _whole(attempts.page, AttemptFilter(order="fence", **what))
         if options["json"]:
-            self.stdout.write(as_json(rows))
-        elif options["task_id"] and len(rows) == 1:
-            self.stdout.write(rows[0].state)
-        else:
-            headings = ("TASK", "STATE", "TRY", "STARTED", "ENDED", "NEXT TRY", "WAITS FOR")
-            self.stdout.write(table(headings, map(_line, rows)))
-            self.stdout.write(f"\n{told(counts, 'task instances')}")
+            self.stdout.write(as_json({"task_instances": tis, "attempts": tried}))
+            return
+        self.stdout.write(table(TI_HEADINGS, map(_ti_line, tis)))
+        # Of a whole run, the attempts would be the same lines again, unless all are wanted.
+        if options["task_id"] or options["filtered"]:
+            self.stdout.write(f"\n{table(ATTEMPT_HEADINGS, map(_attempt_line, tried))}")
+        self.stdout.write(f"\n{told(ti_counts, 'task instances', lens=lens(options))}")
+        self.stdout.write(told(tried_counts, "attempts", lens=lens(options)))
 
     def _log(self, options: dict[str, Any]) -> None:
         found = _attempts(options)
+        if options["json"]:
+            self.stdout.write(as_json([_log_as_json(attempt) for attempt in found]))
+            return
         for number, attempt in enumerate(found):
             if options["all"]:
                 title = f"try {attempt.try_number}, {attempt.outcome or attempt.state}"
                 blank = "\n" if number else ""
                 _write(f"{blank}== attempt {attempt.id}: {title} ==\n".encode())
-            _print_log(attempt.id, follow=options["follow"] and attempt is found[-1])
+            try:
+                for piece in _pieces(attempt.id, follow=options["follow"] and attempt is found[-1]):
+                    _write(piece)
+            except KeyboardInterrupt:
+                fail(f"No longer followed; attempt {attempt.id} goes on.", INTERRUPTED)
 
 
 def _add_task(parser: ArgumentParser, *, nargs: str | None) -> None:
     parser.add_argument("flow_id", metavar="FLOW")
-    parser.add_argument("run_id", metavar="RUN")
+    parser.add_argument("run_id", metavar="RUN_ID")
     parser.add_argument("task_id", metavar="TASK", nargs=nargs)
-    parser.add_argument("--map-index", type=int, help="of a task that was mapped")
+    parser.add_argument("--map-index", type=int, metavar="N", help="of a task that was mapped")
+
+
+def _whole(
+    page_of: Callable[[FilterT, Scope], Page[RowT]], asked: FilterT
+) -> tuple[list[RowT], Counts]:
+    """The rows of all pages, and the counts of the list."""
+    page = page_of(asked, EVERYTHING)
+    rows, counts = list(page.rows), page.counts
+    while page.next_cursor:
+        page = page_of(asked.evolve(cursor=page.next_cursor), EVERYTHING)
+        rows += page.rows
+    return rows, counts
 
 
 def _attempts(options: dict[str, Any]) -> list[AttemptRow]:
@@ -131,17 +165,30 @@ def _no_attempt(run: int, options: dict[str, Any]) -> str:
     return f"{told}: {_wait(rows[0])}." if rows[0].wait else f"{told}."
 
 
-def _print_log(attempt_id: UUID, *, follow: bool) -> None:
+def _pieces(attempt_id: UUID, *, follow: bool) -> Iterator[bytes]:
+    """What the attempt printed; when it is followed, until it has ended."""
     offset = 0
     while True:
         page = logs.read_log(EVERYTHING, attempt_id, offset)
-        _write(page.data)
+        yield page.data
         offset = page.next_offset
-        if offset < page.size:
+        if page.data and offset < page.size:
             continue
         if not follow or page.ended:
             return
         time.sleep(POLL_INTERVAL_S)
+
+
+def _log_as_json(attempt: AttemptRow) -> dict[str, object]:
+    data = b"".join(_pieces(attempt.id, follow=False))
+    return {
+        "attempt_id": attempt.id,
+        "try_number": attempt.try_number,
+        "state": attempt.state,
+        "outcome": attempt.outcome,
+        "bytes": len(data),
+        "text": data.decode("utf-8", "replace"),
+    }
 
 
 def _write(data: bytes) -> None:
@@ -150,10 +197,9 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _line(row: TaskInstanceRow) -> tuple[object, ...]:
-    name = row.task_id if row.map_index < 0 else f"{row.task_id}[{row.map_index}]"
+def _ti_line(row: TaskInstanceRow) -> tuple[object, ...]:
     return (
-        name,
+        _name(row),
         f"{row.state} ({row.filter_code})" if row.filter_code else row.state,
         f"{row.try_number} of {row.max_tries + 1}" if row.try_number else None,
         row.started_at,
@@ -161,6 +207,27 @@ def _line(row: TaskInstanceRow) -> tuple[object, ...]:
         row.next_retry_at,
         _wait(row),
     )
+
+
+def _attempt_line(row: AttemptRow) -> tuple[object, ...]:
+    return (
+        row.id,
+        _name(row),
+        row.try_number,
+        row.outcome or row.state,
+        f"{row.hostname}:{row.pid}" if row.hostname else None,
+        row.fence,
+        row.lease_token,
+        row.started_at,
+        row.ended_at,
+        row.filter_reason,
+    )
+
+
+def _name(row: TaskInstanceRow | AttemptRow) -> str | None:
+    if row.task_id is None or row.map_index is None or row.map_index < 0:
+        return row.task_id
+    return f"{row.task_id}[{row.map_index}]"
 
 
 def _wait(row: TaskInstanceRow) -> str | None:

@@ -1,0 +1,77 @@
+"""What several commands are asked for, and how a text becomes the value that it means."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from argparse import ArgumentTypeError
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from scheduler_app.queries.list_filter import LIMIT_DEFAULT, LIMIT_MAX, Lens
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+def add_json(parser: ArgumentParser) -> None:
+    """The verb can answer in JSON."""
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def add_filtered(parser: ArgumentParser) -> None:
+    """The verb can show both halves of its lists."""
+    parser.add_argument("--filtered", action="store_true", help="also what was set aside, and why")
+
+
+def add_list_options(parser: ArgumentParser) -> None:
+    """The verb answers with one page of a list."""
+    add_json(parser)
+    add_filtered(parser)
+    parser.add_argument(
+        "--limit",
+        type=_limit,
+        default=LIMIT_DEFAULT,
+        help=f"rows, 1 to {LIMIT_MAX}; default {LIMIT_DEFAULT}",
+    )
+
+
+def lens(options: dict[str, Any]) -> Lens:
+    """The half that was asked for."""
+    return Lens.ALL if options["filtered"] else Lens.CURRENT
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The object that the text is. Raises what argparse tells the user."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f'not JSON ({error}); give an object, as {{"day": 1}}') from None
+    if not isinstance(value, dict):
+        raise ArgumentTypeError(f'{text} is no JSON object; give one, as {{"day": 1}}')
+    return value
+
+
+def moment(text: str) -> datetime:
+    """The time that the text names, with its offset. Raises what argparse tells the user."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text} is not a time; write 2026-01-31T02:00:00Z") from None
+    if at.tzinfo is None:
+        raise ArgumentTypeError(f"{text} has no offset; write {text}Z for UTC, or its own offset")
+    return at
+
+
+def actor() -> str:
+    """Who acts, for the audit: the account that the command runs under."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in some containers
+        return "command line"
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= LIMIT_MAX:
+        raise ArgumentTypeError(f"{text} is not from 1 to {LIMIT_MAX}")
+    return int(text)

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from scheduler_app.management.commands import tasks
+from scheduler_app.models import AttemptLogChunk, Run
+from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
+from tests.factories import at, make_attempt, make_flow, make_log, make_run, make_task_instance
+
+if TYPE_CHECKING:
+    from scheduler_app.models import Attempt
+    from tests.integration.commands.conftest import Call
+
+pytestmark = pytest.mark.django_db
+WHERE = ("nightly", "r1")
+
+
+@pytest.fixture
+def run() -> Run:
+    return make_run(flow=make_flow(flow_id="nightly"), run_key="r1")
+
+
+@pytest.fixture
+def tried(run: Run) -> tuple[Attempt, Attempt]:
+    """Task ``load`` was tried twice: it failed, and was replaced by a success."""
+    ti = make_task_instance(run=run, task_id="load", state=TaskState.SUCCESS, max_tries=2)
+    first = make_attempt(
+        ti=ti,
+        try_number=1,
+        state=AttemptState.ENDED,
+        outcome=AttemptOutcome.FAILED,
+        filter_code="superseded_by_retry",
+        filter_detail={"try_number": 1, "max_tries": 2},
+    )
+    second = make_attempt(ti=ti, try_number=2, state=AttemptState.ENDED)
+    make_log(first, b"no answer\n")
+    make_log(second, b"10 ", b"rows\n")
+    return first, second
+
+
+# -- state ------------------------------------------------------------------------------------
+
+
+def test_the_tasks_of_a_run_are_listed_with_their_states(
+    call: Call, run: Run, tried: tuple[Attempt, Attempt]
+) -> None:
+    make_task_instance(
+        run=run, task_id="tell", wait={"code": "pool_full", "detail": "pool small is full"}
+    )
+    answer = call("tasks", "state", *WHERE)
+    assert answer.code == 0
+    heading, load, tell = answer.lines()[:3]
+    assert heading[:3] == ["TASK", "STATE", "TRY"]
+    assert load[:5] == ["load", "success", "2", "of", "3"]
+    assert " ".join(tell) == "tell none - - - - pool small is full"
+    assert str(tried[1].id) not in answer.out
+    assert answer.out.endswith(
+        "2 task instances, none filtered\n"
+        "1 attempts, 1 filtered (superseded_by_retry 1); --filtered shows them\n"
+    )
+
+
+def test_one_task_is_shown_with_its_current_attempt(
+    call: Call, run: Run, tried: tuple[Attempt, Attempt]
+) -> None:
+    make_task_instance(run=run, task_id="tell")
+    answer = call("tasks", "state", *WHERE, "load")
+    assert "tell" not in answer.out
+    first, second = tried
+    assert str(first.id) not in answer.out
+    (line,) = [line for line in answer.lines() if line[:1] == [str(second.id)]]
+    assert line[1:7] == [
+        "load",
+        "2",
+        "success",
+        f"{second.hostname}:{second.pid}",
+        str(second.fence),
+        str(second.lease_token),
+    ]
+
+
+def test_attempts_that_were_replaced_are_shown_when_asked_for_with_the_reason(
+    call: Call, tried: tuple[Attempt, Attempt]
+) -> None:
+    first, second = tried
+    answer = call("tasks", "state", *WHERE, "--filtered")
+    places = {line[0]: place for place, line in enumerate(answer.lines()) if line}
+    assert places[str(first.id)] < places[str(second.id)]
+    (line,) = [line for line in answer.out.splitlines() if line.startswith(str(first.id))]
+    assert "try 1" in line.lower()
+    assert answer.out.endswith("1 attempts, 1 filtered (superseded_by_retry 1)\n")
+
+
+def test_states_can_be_read_by_a_script(call: Call, tried: tuple[Attempt, Attempt]) -> None:
+    first, second = tried
+    answer = call("tasks", "state", *WHERE, "load", "--json").json
+    assert [ti["state"] for ti in answer["task_instances"]] == ["success"]
+    assert [attempt["id"] for attempt in answer["attempts"]] == [str(second.id)]
+    both = call("tasks", "state", *WHERE, "load", "--json", "--filtered").json["attempts"]
+    assert [(one["id"], one["filter_code"]) for one in both] == [
+        (str(first.id), "superseded_by_retry"),
+        (str(second.id), None),
+    ]
+
+
+def test_a_run_of_more_tasks_than_a_page_is_listed_whole(
+    call: Call, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "LIMIT_MAX", 2)
+    for number in range(5):
+        make_task_instance(run=run, task_id=f"part_{number}")
+    answer = call("tasks", "state", *WHERE, "--json").json
+    assert [ti["task_id"] for ti in answer["task_instances"]] == [f"part_{n}" for n in range(5)]
+
+
+def test_one_of_a_mapped_task_is_named_by_its_index(call: Call, run: Run) -> None:
+    for index in range(3):
+        make_task_instance(run=run, task_id="part", map_index=index)
+    answer = call("tasks", "state", *WHERE, "part", "--map-index", "1")
+    assert answer.lines()[1][0] == "part[1]"
+    assert "1 task instances" in answer.out
+
+
+@pytest.mark.parametrize("verb", ["state", "log"])
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        (("nightly", "r2", "load"), "run r2 of flow nightly"),
+        (("weekly", "r1", "load"), "run r1 of flow weekly"),
+        (("nightly", "r1", "lood"), "Run r1 has no task lood."),
+    ],
+    ids=["run", "flow", "task"],
+)
+def test_what_is_not_there_is_one_line_and_an_exit_code(
+    call: Call, run: Run, verb: str, where: tuple[str, ...], words: str
+) -> None:
+    make_task_instance(run=run, task_id="load")
+    answer = call("tasks", verb, *where)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.count("\n") == 1
+    assert words in answer.err
+
+
+# -- log --------------------------------------------------------------------------------------
+
+
+def test_the_log_is_what_the_newest_attempt_printed_and_nothing_else(
+    call: Call, tried: tuple[Attempt, Attempt]
+) -> None:
+    answer = call("tasks", "log", *WHERE, "load")
+    assert (answer.code, answer.out, answer.err) == (0, "10 rows\n", "")
+
+
+def test_the_log_of_a_replaced_attempt_is_there_by_try_and_by_id(
+    call: Call, tried: tuple[Attempt, Attempt]
+) -> None:
+    assert call("tasks", "log", *WHERE, "load", "--try", "1").out == "no answer\n"
+    by_id = ("--attempt", str(tried[0].id))
+    assert call("tasks", "log", *WHERE, "load", *by_id).out == "no answer\n"
+
+
+def test_all_logs_come_oldest_first_under_the_name_of_their_attempt(
+    call: Call, tried: tuple[Attempt, Attempt]
+) -> None:
+    first, second = tried
+    assert call("tasks", "log", *WHERE, "load", "--all").out == (
+        f"== attempt {first.id}: try 1, failed ==\nno answer\n"
+        f"\n== attempt {second.id}: try 2, success ==\n10 rows\n"
+    )
+
+
+def test_a_script_gets_the_log_with_its_attempt(call: Call, tried: tuple[Attempt, Attempt]) -> None:
+    (log,) = call("tasks", "log", *WHERE, "load", "--json").json
+    assert (log["attempt_id"], log["text"], log["bytes"]) == (str(tried[1].id), "10 rows\n", 8)
+
+
+def test_any_bytes_come_out_as_they_went_in(
+    run: Run, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    ti = make_task_instance(run=run, task_id="load", state=TaskState.RUNNING)
+    make_log(make_attempt(ti=ti), b"\x00\xff\x1b[1m\n")
+    tasks._write(b"".join(tasks._pieces(ti.attempt_id or uuid4(), follow=False)))
+    assert capfdbinary.readouterr().out == b"\x00\xff\x1b[1m\n"
+
+
+def test_a_followed_log_goes_on_until_the_attempt_has_ended(
+    call: Call, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ti = make_task_instance(run=run, task_id="load", state=TaskState.RUNNING)
+    attempt = make_attempt(ti=ti)
+    make_log(attempt, b"one\n")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            AttemptLogChunk.objects.create(
+                attempt_id=attempt.id, start_offset=4, data=b"two\n", at=at(4)
+            )
+            attempt.state, attempt.outcome = AttemptState.ENDED, AttemptOutcome.SUCCESS
+            attempt.is_live, attempt.ended_at, attempt.is_accepted = False, at(5), True
+            attempt.save()
+
+    monkeypatch.setattr(time, "sleep", pause)
+    answer = call("tasks", "log", *WHERE, "load", "--follow")
+    assert (answer.code, answer.out) == (0, "one\ntwo\n")
+    assert len(pauses) == 2
+
+
+def test_looking_away_from_a_log_is_said_and_ends_nothing(
+    call: Call, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = make_attempt(ti=make_task_instance(run=run, task_id="load", state=TaskState.RUNNING))
+
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupt)
+    answer = call("tasks", "log", *WHERE, "load", "--follow")
+    assert answer.code == 130
+    assert answer.err == f"No longer followed; attempt {attempt.id} goes on.\n"
+
+
+def test_a_task_without_an_attempt_says_what_it_waits_for(call: Call, run: Run) -> None:
+    make_task_instance(
+        run=run,
+        task_id="load",
+        state=TaskState.SCHEDULED,
+        wait={"code": "pool_full", "detail": "pool small is full"},
+    )
+    answer = call("tasks", "log", *WHERE, "load")
+    assert answer.code == 1
+    expected = "Task load is scheduled and has no such attempt: pool small is full.\n"
+    assert answer.err == expected
+
+
+def test_a_try_that_was_not_made_is_refused(call: Call, tried: tuple[Attempt, Attempt]) -> None:
+    answer = call("tasks", "log", *WHERE, "load", "--try", "7")
+    assert answer.code == 1
+    assert answer.err == "Task load is success and has no such attempt.\n"
