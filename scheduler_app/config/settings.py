@@ -119,7 +119,7 @@ DEFAULT_AUTO_FIELD: Final = "django.db.models.BigAutoField"
 INSTALLED_APPS: Final = [
     "scheduler_app",  # before Django's own: its `test` command takes their place
     "dashboard",
-    "django.contrib.admin",
+    "scheduler_app.admin.apps.ReadOnlyAdminConfig",  # in the place of django.contrib.admin
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

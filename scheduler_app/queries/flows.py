@@ -58,7 +58,12 @@ def _rows(scope: Scope) -> QuerySet[Flow]:
     removed = Case(
         When(removed_at__isnull=False, then=Value("flow_removed")), output_field=CharField()
     )
-    return scope.owned(Flow.objects.annotate(filter_code=removed), "flow_id")
+    rows = Flow.objects.annotate(
+        filter_code=removed,
+        filtered_at=F("removed_at"),
+        filter_detail=JSONObject(folder=F("folder"), path=F("path"), at=F("removed_at")),
+    )
+    return scope.owned(rows, "flow_id")
 
 
 def _said(key: str) -> KeyTextTransform:
@@ -71,8 +76,6 @@ NOUN: Final = lens.Noun(
     row=FlowRow,
     rows=_rows,
     columns={
-        "filtered_at": "removed_at",
-        "filter_detail": JSONObject(folder=F("folder"), path=F("path"), at=F("removed_at")),
         "superseded_by": Value(None, output_field=CharField()),
         "state": shown.FLOW_SHOWN,
         "version": "current_version__number",

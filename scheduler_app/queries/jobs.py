@@ -46,7 +46,13 @@ def _rows(scope: Scope) -> QuerySet[Job]:
         When(state="dead", then=Value("dead_incarnation")),
         output_field=CharField(),
     )
-    return scope.shared(Job.objects.annotate(filter_code=gone))
+    gone_at = Coalesce("ended_at", "heartbeat_at")
+    rows = Job.objects.annotate(
+        filter_code=gone,
+        filtered_at=gone_at,
+        filter_detail=JSONObject(hostname=F("hostname"), pid=F("pid"), at=gone_at),
+    )
+    return scope.shared(rows)
 
 
 NOUN: Final = lens.Noun(
@@ -55,12 +61,6 @@ NOUN: Final = lens.Noun(
     row=JobRow,
     rows=_rows,
     columns={
-        "filtered_at": Coalesce("ended_at", "heartbeat_at"),
-        "filter_detail": JSONObject(
-            hostname=F("hostname"),
-            pid=F("pid"),
-            at=Coalesce("ended_at", "heartbeat_at"),
-        ),
         "superseded_by": Value(None, output_field=CharField()),
     },
 )

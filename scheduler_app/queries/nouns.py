@@ -1,0 +1,53 @@
+"""Every list of the product by its name, with the filter that it is asked by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler_app.queries import (
+    attempts,
+    audit,
+    cases,
+    executor_events,
+    filters,
+    flow_versions,
+    flows,
+    incidents,
+    jobs,
+    lease_events,
+    leases,
+    lens,
+    pools,
+    reviews,
+    run_attempts,
+    runs,
+    task_instances,
+    triggers,
+    variables,
+)
+
+if TYPE_CHECKING:
+    from scheduler_app.queries.list_filter import ListFilter
+
+NOUNS: Final[dict[str, tuple[lens.Noun[Any], type[ListFilter]]]] = {
+    noun.name: (noun, asked)
+    for noun, asked in (
+        (flows.NOUN, filters.FlowFilter),
+        (flow_versions.NOUN, filters.FlowVersionFilter),
+        (runs.NOUN, filters.RunFilter),
+        (run_attempts.NOUN, filters.RunAttemptFilter),
+        (task_instances.NOUN, filters.TaskInstanceFilter),
+        (attempts.NOUN, filters.AttemptFilter),
+        (executor_events.NOUN, filters.EventFilter),
+        (leases.NOUN, filters.LeaseFilter),
+        (lease_events.NOUN, filters.LeaseEventFilter),
+        (jobs.NOUN, filters.JobFilter),
+        (triggers.NOUN, filters.TriggerFilter),
+        (pools.NOUN, filters.PoolFilter),
+        (variables.NOUN, filters.VariableFilter),
+        (cases.NOUN, filters.CaseFilter),
+        (reviews.NOUN, filters.ReviewFilter),
+        (audit.NOUN, filters.AuditFilter),
+        (incidents.NOUN, filters.IncidentFilter),
+    )
+}
