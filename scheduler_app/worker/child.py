@@ -16,7 +16,7 @@ from django.conf import settings
 
 from scheduler_app.transitions.notices import Notices
 from scheduler_app.worker.capture import Capture
-from scheduler_app.worker.guard import Guard
+from scheduler_app.worker.guard import Guard, release_forks
 from scheduler_app.worker.link import Link
 from scheduler_app.worker.station import Station, station
 
@@ -73,6 +73,7 @@ def start_child() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for name in filter(is_kept_back, list(os.environ)):
         del os.environ[name]
+    release_forks()
     _keep_own_log()
     gc.freeze()
 

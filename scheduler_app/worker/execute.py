@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID, uuid4
 
@@ -14,7 +15,8 @@ from scheduler_app.processes import bundles, failpoints
 from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.transitions.attempt import Claim, claim
-from scheduler_app.worker import report
+from scheduler_app.transitions.attempt_log import log_length
+from scheduler_app.worker import logs, report
 from scheduler_app.worker.child import Child, child
 from scheduler_app.worker.context import Services, build_context, results_of
 from scheduler_app.worker.deferral import CameTo, run_task
@@ -104,15 +106,39 @@ def _claim(connection: psycopg.Connection[Any], me: Child, delivery: Delivery) -
 
 def _execute(me: Child, delivery: Delivery, claimed: Claim) -> Outcome:
     attempt_id = str(delivery.attempt_id)
+    began = time.monotonic()
     with me.capture.to(me.at.folder.file(attempt_id, RUNNING)):
         came_to = _run(me, delivery, claimed)
         printed = me.capture.has_printed()
-    outcome = Outcome(what=HANDED_BACK, printed=printed)
+    log_stored = 0
+    if printed:
+        is_young = time.monotonic() - began < logs.SHIP_INTERVAL_S / 2
+        log_stored = _store_log(me, delivery.attempt_id, is_young=is_young)
     if came_to is not None:
-        _deliver(me, claimed, came_to)
-        outcome = Outcome(what=REPORTED, outcome=came_to.outcome, printed=printed)
+        _deliver(me, claimed, came_to, topics=[f"log:{attempt_id}"] if log_stored else [])
     me.guard.end(printed=printed)
-    return outcome
+    return Outcome(
+        what=HANDED_BACK if came_to is None else REPORTED,
+        outcome=None if came_to is None else came_to.outcome,
+        printed=printed,
+        log_stored=log_stored,
+    )
+
+
+def _store_log(me: Child, attempt_id: UUID, *, is_young: bool) -> int:
+    """How many bytes of the log are stored: all, unless the database is away."""
+    tail = logs.Tail()
+
+    def store(connection: psycopg.Connection[Any]) -> None:
+        if not is_young:  # the main process has shipped some of it
+            tail.offset = log_length(connection, attempt_id=attempt_id)
+        logs.store_new(connection, me.at.folder, attempt_id, tail)
+
+    try:
+        me.link.once(store)
+    except psycopg.Error as error:  # the main process ships the rest
+        logger.warning("a log waits on disk", extra={"error": str(error).strip()})
+    return tail.offset
 
 
 def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
@@ -243,7 +269,7 @@ def _stored_task(me: Child, claimed: Claim) -> TaskDefinition | None:
         return None
 
 
-def _deliver(me: Child, claimed: Claim, done: report.Report) -> None:
+def _deliver(me: Child, claimed: Claim, done: report.Report, *, topics: list[str]) -> None:
     """The report is in the database. While that is away it waits on disk; user code is not run again."""
     failpoints.reach("worker.before_finish")
 
@@ -262,7 +288,7 @@ def _deliver(me: Child, claimed: Claim, done: report.Report) -> None:
     failpoints.reach("worker.after_finish")
     if run_id is not None:
         tell = me.notices.both if done.wait is None else me.notices.deferred
-        tell(runs=[run_id], topics=[f"run:{run_id}", f"ti:{claimed.ti_id}", "runs"])
+        tell(runs=[run_id], topics=[f"run:{run_id}", f"ti:{claimed.ti_id}", "runs", *topics])
 
 
 def _spool(me: Child, done: report.Report) -> None:

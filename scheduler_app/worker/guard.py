@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.worker.folder import WorkerFolder
 
+_OURS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
 KILL_WAIT_S: Final = 60.0  # for the kill that the main process announced
 
 T = TypeVar("T")
@@ -39,7 +41,6 @@ class Guard:
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
-        self._pid = os.getpid()
         self._attempt_id = ""
         self._is_user_code = False
         self.stop: dict[str, Any] | None = None  # why the present attempt was asked to stop
@@ -102,9 +103,6 @@ class Guard:
         return self.stop is not None
 
     def _on_stop(self, signum: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:
-            _obey(signum)
-            return
         # Without a word of the main process it is not for this attempt: a supervisor's signal to
         # every process of a service, for one, which the main process answers for all.
         self.stop = self._folder.read(self._attempt_id, STOP) if self._attempt_id else None
@@ -112,9 +110,7 @@ class Guard:
             raise TaskStopped(self.stop["why"])
 
     def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:
-            _obey(signum)
-        elif self._is_user_code:
+        if self._is_user_code:
             self.is_over_limit = True
             raise TaskTimeout(self._over())
 
@@ -131,11 +127,27 @@ def seize(folder: WorkerFolder, attempt_id: str) -> bool:
     return True
 
 
-def _obey(signum: int) -> None:
-    """A process that user code forked from a child ends when it is told to, as any other."""
-    signal.signal(signum, signal.SIG_DFL)
-    os.kill(os.getpid(), signum)
-
-
 def _nothing(signum: int, frame: FrameType | None) -> None:
     return
+
+
+def release_forks() -> None:
+    """Processes that user code forks from this one end when they are told to, as it expects.
+
+    Python forgets a signal that reaches a new process before its own set-up after the fork; so the
+    signal is held back until the process has the default again.
+    """
+    before = threading.local()
+
+    def hold() -> None:
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
+
+    def let_go() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
+
+    def be_ordinary() -> None:
+        for number in _OURS:
+            signal.signal(number, signal.SIG_DFL)
+        let_go()
+
+    os.register_at_fork(before=hold, after_in_parent=let_go, after_in_child=be_ordinary)

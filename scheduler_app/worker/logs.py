@@ -1,4 +1,9 @@
-"""The main process ships what attempts print from their files to the database, while they print."""
+"""What attempts print goes from their files to the database.
+
+The main process ships it while an attempt runs; its child stores the rest before it reports, so the
+log of an ended attempt is whole; and the main process looks once more when the child has returned,
+or ships what is there when it has died.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +23,6 @@ from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, WorkerFolder
 from scheduler_app.worker.link import KeptConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from scheduler_app.transitions.notices import Notices
     from scheduler_app.worker.station import Station
     from scheduler_app.worker.witness import Witness
@@ -39,8 +42,11 @@ class Tail:
     """How much of an attempt's log is in the database."""
 
     offset: int = 0
-    is_cut: bool = False
-    is_sure: bool = True  # false: an insert's answer was lost, so the database is asked
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the log ends with the notice that it was cut."""
+        return self.offset > settings.LOG_BYTES_MAX
 
 
 class Logs:
@@ -52,7 +58,7 @@ class Logs:
         self._notices = notices
         self._kept = KeptConnection("logs")
         self._tails: dict[UUID, Tail] = {}
-        self._ended: set[UUID] = set()
+        self._ended: dict[UUID, int] = {}  # bytes that the child says are stored
         self._woken = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work_forever, name="logs", daemon=True)
@@ -67,9 +73,9 @@ class Logs:
         self._woken.set()
         self._thread.join(timeout_s)
 
-    def ended(self, attempt_id: UUID) -> None:
-        """The attempt prints no more; the rest of its log is shipped now."""
-        self._ended.add(attempt_id)
+    def ended(self, attempt_id: UUID, stored: int) -> None:
+        """The attempt prints no more; what is not stored of its log is shipped now."""
+        self._ended[attempt_id] = stored
         self._woken.set()
 
     def _work_forever(self) -> None:
@@ -84,8 +90,6 @@ class Logs:
             except psycopg.Error as error:
                 logger.warning("logs wait for the database", extra={"error": str(error).strip()})
                 self._kept.drop()
-                for tail in self._tails.values():
-                    tail.is_sure = False
                 self._stopping.wait(RETRY_S)
             except Exception:  # the shipper must outlive any single fault
                 logger.exception("a turn of the log shipper failed")
@@ -95,89 +99,97 @@ class Logs:
                 return
 
     def _ship(self) -> None:
-        ended = list(self._ended)
         now = time.monotonic()
         running = [
             execution.attempt_id
             for execution in self._witness.executions()
             if now - execution.since >= SHIP_INTERVAL_S
         ]
-        printed: set[UUID] = set()
-        for attempt_id in (*running, *ended):
+        printed = {attempt_id for attempt_id in running if self._ship_new(attempt_id)}
+        for attempt_id, stored in list(self._ended.items()):
             tail = self._tails.setdefault(attempt_id, Tail())
-            if self._ship_file(attempt_id, tail, is_over=attempt_id in self._ended):
+            tail.offset = max(tail.offset, stored)
+            if store_new(self._kept.get(), self._at.folder, attempt_id, tail):
                 printed.add(attempt_id)
-        for attempt_id in ended:
-            self._tails.pop(attempt_id, None)
-            self._ended.discard(attempt_id)
             for suffix in (RUNNING, KILLED, PRINTED):
                 self._at.folder.drop(attempt_id, suffix)
+            del self._tails[attempt_id], self._ended[attempt_id]
         for attempt_id in self._tails.keys() - set(running):
-            # One that was shipped in part keeps its place until it is told to have ended.
+            # What was shipped in part keeps its place until it is told to have ended.
             if self._tails[attempt_id].offset == 0:
                 del self._tails[attempt_id]
         if printed:
             self._notices.changed(f"log:{attempt_id}" for attempt_id in printed)
 
-    def _ship_file(self, attempt_id: UUID, tail: Tail, *, is_over: bool) -> bool:
-        shipped = False
-        if not tail.is_sure:
-            tail.offset = log_length(self._kept.get(), attempt_id=attempt_id)
-            tail.is_cut = tail.offset > settings.LOG_BYTES_MAX
-            tail.is_sure = True
-        for batch in new_chunks(self._at.folder, attempt_id, tail):
-            append_log_chunks(self._kept.get(), chunks=batch)
-            shipped = True
-        if tail.is_cut and not is_over:
-            _shorten(self._at.folder.file(attempt_id, RUNNING))
+    def _ship_new(self, attempt_id: UUID) -> bool:
+        tail = self._tails.setdefault(attempt_id, Tail())
+        path = self._at.folder.file(attempt_id, RUNNING)
+        if not _has_more(path, tail):
+            return False
+        shipped = store_new(self._kept.get(), self._at.folder, attempt_id, tail)
+        if tail.is_cut:
+            _shorten(path)
         return shipped
+
+
+def store_new(
+    connection: psycopg.Connection[Any], folder: WorkerFolder, attempt_id: UUID, tail: Tail
+) -> bool:
+    """What the attempt printed since is stored, and ``tail`` is at its end; whether there was any.
+
+    Another process may store parts of the same log at the same time. Raises ``psycopg.Error``.
+    """
+    stored = False
+    while batch := _next_batch(folder, attempt_id, tail):
+        try:
+            append_log_chunks(connection, chunks=batch)
+        except psycopg.errors.UniqueViolation:
+            tail.offset = log_length(connection, attempt_id=attempt_id)
+        else:
+            stored = True
+            tail.offset = batch[-1].start_offset + len(batch[-1].data)
+    return stored
 
 
 def ship_abandoned(connection: psycopg.Connection[Any], folder: WorkerFolder) -> int:
     """The logs that a dead worker left are stored and their files gone; how many there were."""
     left = folder.attempts(RUNNING, KILLED, PRINTED)
     for stem, suffix in left:
-        attempt_id = UUID(stem)
-        tail = Tail(offset=log_length(connection, attempt_id=attempt_id))
-        tail.is_cut = tail.offset > settings.LOG_BYTES_MAX
-        for batch in new_chunks(folder, attempt_id, tail):
-            append_log_chunks(connection, chunks=batch)
-        folder.drop(attempt_id, suffix)
+        store_new(connection, folder, UUID(stem), Tail())
+        folder.drop(stem, suffix)
     return len(left)
 
 
-def new_chunks(folder: WorkerFolder, attempt_id: UUID, tail: Tail) -> Generator[list[LogChunk]]:
-    """What the attempt printed since, in batches; ``tail`` moves on when a batch has been taken."""
-    file = _open(folder, attempt_id)
-    if file is None:
-        return
-    with file:
-        while not tail.is_cut:
-            batch, moved = _batch(file, attempt_id, tail)
-            if not batch:
-                return
-            yield batch
-            tail.offset, tail.is_cut = moved.offset, moved.is_cut
-
-
-def _batch(file: Any, attempt_id: UUID, tail: Tail) -> tuple[list[LogChunk], Tail]:
-    moved = Tail(offset=tail.offset)
+def _next_batch(folder: WorkerFolder, attempt_id: UUID, tail: Tail) -> list[LogChunk]:
+    """The next bytes of the log, as chunks; none at its end, or once it was cut."""
     batch: list[LogChunk] = []
-    file.seek(tail.offset)
-    while moved.offset - tail.offset < BATCH_BYTES:
-        room = settings.LOG_BYTES_MAX - moved.offset
-        # One byte more than there is room for tells whether anything is cut off.
-        data = file.read(min(CHUNK_BYTES, room + 1))
-        if not data:
-            break
-        moved.is_cut = len(data) > room
-        if moved.is_cut:
-            data = data[:room] + notice()
-        batch.append(LogChunk(attempt_id=attempt_id, start_offset=moved.offset, data=data))
-        moved.offset += len(data)
-        if moved.is_cut:
-            break
-    return batch, moved
+    file = None if tail.is_cut else _open(folder, attempt_id)
+    if file is None:
+        return batch
+    offset = tail.offset
+    with file:
+        file.seek(offset)
+        while offset - tail.offset < BATCH_BYTES:
+            room = settings.LOG_BYTES_MAX - offset
+            # One byte more than there is room for tells whether anything is cut off.
+            data = file.read(min(CHUNK_BYTES, room + 1))
+            if not data:
+                break
+            is_cut = len(data) > room
+            if is_cut:
+                data = data[:room] + notice()
+            batch.append(LogChunk(attempt_id=attempt_id, start_offset=offset, data=data))
+            offset += len(data)
+            if is_cut:
+                break
+    return batch
+
+
+def _has_more(path: str, tail: Tail) -> bool:
+    try:
+        return os.stat(path).st_size > tail.offset
+    except FileNotFoundError:
+        return False
 
 
 def notice() -> bytes:

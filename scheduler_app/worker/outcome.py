@@ -17,4 +17,5 @@ class Outcome:
 
     what: str  # one of the above
     outcome: str | None = None  # of the attempt, where it was reported
-    printed: bool = False  # there is a log to ship
+    printed: bool = False  # there is a log
+    log_stored: int = 0  # bytes of it that are stored

@@ -89,7 +89,7 @@ class Witness:
         self._thread = threading.Thread(target=self._work_forever, name="witness", daemon=True)
         self._notes: list[tuple[float, dict[str, Any]]] = []  # when read, and what it says
         self._waiting: set[int] = set()  # pids of children that wait for the database
-        self.on_printed: Callable[[UUID], None] = lambda attempt_id: None
+        self.on_printed: Callable[[UUID, int], None] = lambda attempt_id, stored: None
 
     def start(self) -> None:
         """The thread runs."""
@@ -113,7 +113,7 @@ class Witness:
         if execution is None:
             return
         if outcome.printed:
-            self.on_printed(execution.attempt_id)
+            self.on_printed(execution.attempt_id, outcome.log_stored)
         if outcome.what == HANDED_BACK:
             self._add(Exit(execution.attempt_id, execution.pid, reconcile.HANDED_BACK))
         elif outcome.what == REPORTED:
@@ -139,7 +139,7 @@ class Witness:
         logger.error("a delivery broke", extra={"attempt_id": attempt_id, "error": error})
         execution = self._forget(pid, attempt_id)
         if execution is not None:
-            self.on_printed(execution.attempt_id)
+            self.on_printed(execution.attempt_id, 0)
             payload = {"error": error}
             self._add(Exit(execution.attempt_id, execution.pid, reconcile.EXIT_FAILED, payload))
 
@@ -229,7 +229,7 @@ class Witness:
             self._at.folder.drop(execution.attempt_id, STOP)
         kind = reconcile.HANDED_BACK if execution.is_handed_back else reconcile.EXIT_KILLED
         self._add(Exit(execution.attempt_id, execution.pid, kind, payload))
-        self.on_printed(execution.attempt_id)
+        self.on_printed(execution.attempt_id, 0)
 
     def _write(self) -> None:
         with self._lock:

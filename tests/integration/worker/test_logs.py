@@ -14,6 +14,7 @@ import pytest
 from scheduler_app.models import AttemptLogChunk
 from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks
 from scheduler_app.worker import folder, leftovers, logs, witness
+from tests.together import together
 from tests.workshop import Hints, log_of, wait_until
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def test_what_an_attempt_printed_is_stored_and_its_file_is_gone(
     workshop: Workshop, main: Main
 ) -> None:
     message = _run(workshop, main, "os.write(1, bytes(range(256)))")
-    wait_until(lambda: log_of(message) == bytes(range(256)))
+    assert log_of(message) == bytes(range(256))  # whole as soon as the attempt has ended
     wait_until(lambda: _no_files(workshop))
-    assert main.notices.sent == [{"topics": [f"log:{message.attempt_id}"]}]
+    assert log_of(message) == bytes(range(256))
 
 
 def test_an_attempt_that_prints_nothing_has_no_row(workshop: Workshop, main: Main) -> None:
@@ -115,26 +116,68 @@ def test_a_flood_is_cut_with_a_notice_and_harms_nothing(
 
 
 def test_an_insert_whose_answer_was_lost_doubles_and_loses_nothing(
-    workshop: Workshop, main: Main, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    message = _issue(workshop, "return 1")
+    path = workshop.folder.file(message.attempt_id, folder.RUNNING)
     append = append_log_chunks
-    calls: list[int] = []
 
     def cut(connection: Any, *, chunks: Any) -> None:
         append(connection, chunks=chunks)
-        calls.append(1)
-        if len(calls) == 1:
-            with open(workshop.folder.file(message.attempt_id, folder.PRINTED), "ab") as file:
-                file.write(b" and more")
-            raise psycopg.OperationalError("the answer was lost")
+        raise psycopg.OperationalError("the answer was lost")
 
-    message = _issue(workshop, "sys.stdout.write('some')")
-    monkeypatch.setattr("scheduler_app.worker.logs.append_log_chunks", cut)
-    child = workshop.start(message)
+    tail = logs.Tail()
+    with open(path, "ab", buffering=0) as file:
+        file.write(b"some")
+        with monkeypatch.context() as patch:
+            patch.setattr("scheduler_app.worker.logs.append_log_chunks", cut)
+            with pytest.raises(psycopg.OperationalError):
+                logs.store_new(workshop.connection, workshop.folder, message.attempt_id, tail)
+        file.write(b" and more")
+    assert logs.store_new(workshop.connection, workshop.folder, message.attempt_id, tail)
+    assert log_of(message) == b"some and more"
+
+
+def test_two_writers_of_one_log_at_once_leave_no_gap_and_no_overlap(workshop: Workshop) -> None:
+    """The main process ships a running attempt's log; its child stores the rest at the end."""
+    message = _issue(workshop, "return 1")
+    path = workshop.folder.file(message.attempt_id, folder.RUNNING)
+    whole = b"".join(b"%06d\n" % number for number in range(3000))
+
+    def store(connection: Any) -> None:
+        tail = logs.Tail()
+        deadline = time.monotonic() + 10
+        while tail.offset < len(whole) and time.monotonic() < deadline:
+            logs.store_new(connection, workshop.folder, message.attempt_id, tail)
+
+    def write(connection: Any) -> None:
+        del connection
+        with open(path, "ab", buffering=0) as file:
+            for start in range(0, len(whole), 700):
+                file.write(whole[start : start + 700])
+                time.sleep(0.001)
+
+    together([write, store, store, store])
+    assert log_of(message) == whole
+
+
+def test_a_log_is_shipped_by_the_main_process_if_the_child_could_not_store_it(
+    workshop: Workshop, main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise psycopg.OperationalError("away")
+
+    message = _issue(workshop, "print('kept')")
+    with monkeypatch.context() as patch:
+        patch.setattr("scheduler_app.worker.logs.append_log_chunks", refuse)
+        child = workshop.start(message)
     main.witness.accepted(child.pid, str(message.attempt_id))
-    main.witness.returned(child.pid, str(message.attempt_id), child.outcome())
-    wait_until(lambda: len(calls) > 1)
-    wait_until(lambda: log_of(message) == b"some and more")
+    outcome = child.outcome()
+    assert (outcome.outcome, outcome.printed, outcome.log_stored) == ("success", True, 0)
+    main.witness.returned(child.pid, str(message.attempt_id), outcome)
+    wait_until(lambda: log_of(message) == b"kept\n")
+    wait_until(lambda: _no_files(workshop))
+    wait_until(lambda: {"topics": [f"log:{message.attempt_id}"]} in main.notices.sent)
 
 
 def test_the_rest_of_a_log_that_a_dead_worker_left_is_shipped_once(workshop: Workshop) -> None:

@@ -332,9 +332,9 @@ def test_a_limit_that_is_told_before_its_delivery_is_known_is_kept(
 
 
 def test_printed_logs_are_announced(workshop: Workshop, watching: witness.Witness) -> None:
-    printed: list[UUID] = []
-    watching.on_printed = printed.append
+    printed: list[tuple[UUID, int]] = []
+    watching.on_printed = lambda attempt_id, stored: printed.append((attempt_id, stored))
     message = _run(workshop, watching, GOOD.replace("return 1", "print(1)"))
-    assert printed == [message.attempt_id]
+    assert printed == [(message.attempt_id, 2)]
     _run(workshop, watching, GOOD)
-    assert printed == [message.attempt_id]
+    assert printed == [(message.attempt_id, 2)]
