@@ -93,6 +93,23 @@ def test_the_readme_and_the_first_start_name_examples_that_are_there(
     assert first_look.REPEATED_FLOW in flow_ids
 
 
+def test_the_flow_that_the_readme_writes_is_a_good_one(tmp_path: Path) -> None:
+    (source,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (tmp_path / "nightly.py").write_text(source, encoding="utf-8")
+    (found,) = load_each([(tmp_path, "nightly.py")], limit_s=30)
+    assert found.faults == ()
+    assert [flow.flow_id for flow in found.flows] == ["nightly"]
+
+
+def test_the_readme_names_tasks_that_its_examples_have(loaded: list[Loaded]) -> None:
+    tasks = {
+        flow.flow_id: [task.task_id for task in flow.tasks] for f in loaded for flow in f.flows
+    }
+    logs = re.findall(r"tasks log (\w+) \w+ (\w+)", README)
+    assert logs
+    assert [(flow_id, task_id) for flow_id, task_id in logs if task_id not in tasks[flow_id]] == []
+
+
 def test_a_start_of_the_task_whose_message_comes_twice_leaves_a_line(load: Any) -> None:
     flow = load("delivered_twice.py", "example_delivered_twice")
     result = run(flow, context(fence=5))["weigh"]
