@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from django.conf import settings
 
-from scheduler_app.catalog.service import Catalog
 from scheduler_app.processes import database
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
@@ -28,8 +28,6 @@ from scheduler_app.transitions.incident import raise_incident
 from scheduler_app.transitions.notices import Notices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scheduler_app.executors.interface import Executor
 
 POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's interval while no hints are heard
@@ -41,11 +39,17 @@ ERROR_PAUSE_S: Final = 0.5
 logger = logging.getLogger(__name__)
 
 
+# Keeps the flow versions in step with the flow folders until the event is set, and tells the first
+# argument what each scan found. The catalog's; stations meet in rows and are wired by the command.
+FlowWatch = Callable[[Callable[[dict[str, Any]], None], threading.Event], None]
+
+
 class Scheduler:
     """One scheduler process. ``run`` returns after ``stop`` with all leases released."""
 
-    def __init__(self, *, executor: Executor) -> None:
+    def __init__(self, *, executor: Executor, watch_flows: FlowWatch) -> None:
         self._executor = executor
+        self._watch_flows = watch_flows
         self._notices = Notices(settings.CACHE_URL)
         self._stopping = threading.Event()
         self._job = JobRow(kind="scheduler", on_stop=self.stop)
@@ -66,7 +70,6 @@ class Scheduler:
         self._queue_slots: dict[str, int] = {}
         self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
         self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
-        self._catalog = Catalog(settings.FLOW_FOLDERS, on_scan=self._scanned)
 
     def stop(self, *_: object) -> None:
         """The loop ends at its next safe point. Callable from a signal handler or a thread."""
@@ -79,7 +82,10 @@ class Scheduler:
         self._leases.start()
         self._doorbell.start()
         catalog = threading.Thread(
-            target=self._catalog.run_forever, args=(self._stopping,), name="catalog", daemon=True
+            target=self._watch_flows,
+            args=(self._scanned, self._stopping),
+            name="catalog",
+            daemon=True,
         )
         catalog.start()
         try:

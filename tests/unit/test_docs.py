@@ -40,7 +40,9 @@ def test_arrows_of_the_chart_are_allowed_moves() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))], ids=lambda p: p.name
+    "page",
+    [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))],
+    ids=lambda p: p.name,
 )
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):

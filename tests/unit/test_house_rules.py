@@ -10,16 +10,25 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGE = CHECKOUT / "scheduler_app"
-MODULES = sorted(
-    path for root in (PACKAGE, CHECKOUT / "dashboard") for path in root.rglob("*.py")
-)
+MODULES = sorted(path for root in (PACKAGE, CHECKOUT / "dashboard") for path in root.rglob("*.py"))
 ROOMS = sorted(path for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
 # Rooms whose __init__ says nothing because Django alone reads it.
 SILENT = {"migrations", "management"}
 STATEMENTS = sorted((PACKAGE / "sql").glob("*.sql"))
-BANNED_NAMES = {"utils", "helpers", "common", "misc", "base", "core", "services", "managers", "types"}
+BANNED_NAMES = {
+    "utils",
+    "helpers",
+    "common",
+    "misc",
+    "base",
+    "core",
+    "services",
+    "managers",
+    "types",
+}
 STATE_WRITE = re.compile(
-    r"\bUPDATE\s+(?:run|task_instance|attempt|executor_event|lease)\b|\.update\(\s*state=", re.DOTALL
+    r"\bUPDATE\s+(?:run|task_instance|attempt|executor_event|lease)\b|\.update\(\s*state=",
+    re.DOTALL,
 )
 
 

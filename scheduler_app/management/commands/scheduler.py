@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from celery.app import app_or_default
+from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from scheduler_app.catalog.service import Catalog
 from scheduler_app.executors.celery import CeleryExecutor
 from scheduler_app.scheduler.service import Scheduler
 
@@ -20,7 +24,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with all leases released."""
-        scheduler = Scheduler(executor=CeleryExecutor(app_or_default()))
+
+        def watch_flows(on_scan: Callable[[dict[str, Any]], None], stop: threading.Event) -> None:
+            Catalog(settings.FLOW_FOLDERS, on_scan=on_scan).run_forever(stop)
+
+        scheduler = Scheduler(executor=CeleryExecutor(app_or_default()), watch_flows=watch_flows)
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
         scheduler.run()
