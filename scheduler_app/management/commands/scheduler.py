@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.app import app_or_default
 from django.conf import settings
@@ -14,6 +12,10 @@ from django.core.management.base import BaseCommand
 from scheduler_app.catalog.service import Catalog
 from scheduler_app.executors.celery import CeleryExecutor
 from scheduler_app.scheduler.service import Scheduler
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
 
 
 class Command(BaseCommand):
