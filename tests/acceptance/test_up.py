@@ -125,6 +125,30 @@ def test_the_first_start_triggers_each_example_once(first: Stack) -> None:
     assert {row["flow_id"]: row["n"] for row in runs} == {row["flow_id"]: 1 for row in flows}
 
 
+def test_the_first_look_has_green_runs_replaced_tries_and_a_refused_delivery(first: Stack) -> None:
+    for row in first.rows("SELECT id, flow_id, run_key AS run_id FROM run"):
+        assert first.wait_for_run(row)["state"] == "success", row
+    tries = first.rows(
+        "SELECT attempt.filter_code FROM attempt JOIN run ON run.id = attempt.run_id"
+        " WHERE run.flow_id = 'example_fails_twice' AND attempt.task_id = 'fetch' ORDER BY fence"
+    )
+    codes = [row["filter_code"] for row in tries]
+    assert codes.count("superseded_by_retry") == 2
+    assert codes[-1] is None
+    refused = wait_for(
+        "the delivery that came twice",
+        lambda: first.rows(
+            "SELECT e.verdict, e.filter_code FROM executor_event e JOIN run r ON r.id = e.run_id"
+            " WHERE e.kind = 'delivery_refused' AND r.flow_id = 'example_delivered_twice'"
+        ),
+    )
+    assert refused[0] == {"verdict": "refused", "filter_code": "duplicate_delivery"}
+    starts = first.data_dir / "examples-output" / "delivered_twice.starts"
+    attempts = [line.split()[2] for line in starts.read_text(encoding="utf-8").splitlines()]
+    assert len(attempts) == len(set(attempts)), "the second delivery started the work again"
+    first.assert_nothing_hidden()
+
+
 def test_a_folder_in_use_is_refused_with_one_line(first: Stack) -> None:
     refused = up("--port", str(free_port()), "--data-dir", str(first.data_dir))
     assert refused.returncode == 1
