@@ -274,6 +274,10 @@ def split_words(text: str) -> list[str]:
 @register.filter
 def plainly(value: object) -> str:
     """A stored value in a line of text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{word(name)} {plainly(one)}" for name, one in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(str(one) for one in value)
     return str(value)

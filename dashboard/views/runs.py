@@ -60,7 +60,8 @@ def run_by_key(request: HttpRequest, flow_id: str, run_id: str) -> HttpResponse:
     reading = answer.begin(request)
     run = runs.by_key(reading.scope, flow_id, run_id)
     return HttpResponseRedirect(
-        reverse("dashboard:run_detail", args=[run.id]) + carried(request, {})
+        reverse("dashboard:run_detail", args=[run.id])
+        + carried(request, {"tab": request.GET.get("tab")})
     )
 
 

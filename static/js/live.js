@@ -19,6 +19,7 @@ const SIGNED_OUT = 4401; // the close code of a session that ended
 const seen = new Map(); // topic -> newest revision heard of
 let socket = null;
 let socketOpen = false;
+let failures = 0; // sockets that did not open, since one did
 let retryMs = RETRY_MIN_MS;
 let retryTimer = 0;
 let refreshTimer = 0;
@@ -126,6 +127,7 @@ function connect() {
   socket = opened;
   opened.onopen = () => {
     socketOpen = true;
+    failures = 0;
     retryMs = RETRY_MIN_MS;
     lastContact = Date.now();
     follow();
@@ -135,6 +137,7 @@ function connect() {
   opened.onmessage = onMessage;
   opened.onclose = (event) => {
     if (socket !== opened) return;
+    failures += socketOpen ? 0 : 1;
     if (event.code === SIGNED_OUT) location.reload();
     socket = null;
     socketOpen = false;
@@ -182,6 +185,7 @@ function check() {
 function mode() {
   if (paused) return "paused";
   if (socketOpen) return feed;
+  if (!failures) return "connecting";
   return Date.now() - lastContact > CONTACT_LOST_MS ? "reconnecting" : "polling";
 }
 
@@ -189,6 +193,7 @@ function words(current) {
   if (waiting) return `${waiting} update${waiting === 1 ? "" : "s"} waiting · apply (r)`;
   const asOf = shortTime(new Date(serverNow() - (Date.now() - lastContact)), zone()).split(" ").at(-1);
   return {
+    connecting: "Connecting…",
     live: "Live",
     polling: `Polling ${POLL_MS / 1000} s`,
     paused: "Paused (p)",

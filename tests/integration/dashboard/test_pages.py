@@ -239,8 +239,8 @@ def test_the_tab_of_filtered_records_counts_all_kinds(scene: Scene, reader: Clie
 
 
 def test_a_run_is_found_by_its_text_id(scene: Scene, reader: Client) -> None:
-    response = reader.get("/flows/nightly_sales/runs/manual__healed/?filtered=1")
-    assert response.headers["Location"] == f"/runs/{scene.healed}/?filtered=1"
+    response = reader.get("/flows/nightly_sales/runs/manual__healed/?tab=graph&filtered=1")
+    assert response.headers["Location"] == f"/runs/{scene.healed}/?tab=graph&filtered=1"
 
 
 def test_the_graph_marks_the_task_whose_attempts_were_set_aside(
