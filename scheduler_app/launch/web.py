@@ -43,6 +43,7 @@ def serve(*, host: str, port: int) -> None:
         port=port,
         loop="asyncio",
         lifespan="off",
+        ws_max_size=64 * 1024,  # the feed takes small messages alone
         log_config=None,
         access_log=False,
         server_header=False,

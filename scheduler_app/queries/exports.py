@@ -153,6 +153,8 @@ def _cell(value: object) -> object:
 
 
 def _json(value: object) -> object:
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, UUID):

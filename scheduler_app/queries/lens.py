@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from django.db import connections
@@ -101,13 +102,11 @@ class Noun(Generic[RowT]):
 
     def field_names(self) -> tuple[str, ...]:
         """The fields of the row in the order of exports: its own first, its standing last."""
-        names = [one.name for one in fields(self.row)]  # type: ignore[arg-type]  # a dataclass
-        last = [one.name for one in fields(Standing)] if issubclass(self.row, Standing) else []
-        return (*(name for name in names if name not in last), *last)
+        return _field_names(self.row)  # type: ignore[arg-type] # a class is hashable
 
     def read_fields(self) -> tuple[str, ...]:
         """The fields that are read; the sentence is made of code and detail."""
-        return tuple(name for name in self.field_names() if name != SENTENCE)
+        return _read_fields(self.row)  # type: ignore[arg-type] # a class is hashable
 
     def sources(self) -> list[str | Combinable]:
         """Where each read field comes from."""
@@ -122,6 +121,18 @@ class Noun(Generic[RowT]):
         elif "filter_code" in read:
             read.update(filtered_at=None, filter_detail=None, superseded_by=None)
         return self.row(**read)
+
+
+@cache  # asked for with every row
+def _field_names(row: type[Any]) -> tuple[str, ...]:
+    last = [one.name for one in fields(Standing)] if issubclass(row, Standing) else []
+    return (*(one.name for one in fields(row) if one.name not in last), *last)
+
+
+@cache
+def _read_fields(row: type[Any]) -> tuple[str, ...]:
+    names = _field_names(row)  # type: ignore[arg-type] # a class is hashable
+    return tuple(name for name in names if name != SENTENCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
