@@ -178,6 +178,11 @@ def _database() -> dict[str, Any]:
     if IS_WEB:
         # A pooled connection may be of before a restart of the database.
         database["CONN_HEALTH_CHECKS"] = True
+        # A page that asks for too much gives up before it slows the writers down.
+        limits = f"-c statement_timeout={round(WEB_STATEMENT_TIMEOUT_S * 1000)} -c jit=off"
+        database["OPTIONS"]["options"] = (
+            f"{limits} {database['OPTIONS'].get('options', '')}".strip()
+        )
         # Under ASGI each request would open a connection of its own without a pool.
         database["OPTIONS"]["pool"] = {
             "min_size": 1,
@@ -189,6 +194,7 @@ def _database() -> dict[str, Any]:
 
 IS_WEB: Final = sys.argv[1:2] == ["web"] or os.environ.get("DAYLIGHT_PROCESS") == "web"
 WEB_CONNECTIONS_MAX: Final = readers.integer("DAYLIGHT_WEB_CONNECTIONS_MAX", 16, least=2)
+WEB_STATEMENT_TIMEOUT_S: Final = readers.number("DAYLIGHT_WEB_STATEMENT_TIMEOUT_S", 10.0, least=0.1)
 DATABASES: Final = {"default": _database()}
 
 AUTH_PASSWORD_VALIDATORS: Final = [
