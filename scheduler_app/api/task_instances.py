@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api import bodies
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.operations.send_event import send_event
 from scheduler_app.queries import task_instances
 from scheduler_app.queries.filters import TaskInstanceFilter
 
@@ -65,3 +68,36 @@ class TaskInstanceDetail(ApiView):
         del request
         row = task_instances.one(self.scope, ti)
         return Response(TaskInstanceSerializer(row).data)
+
+
+class ExternalEventRequestSerializer(serializers.Serializer[dict[str, Any]]):
+    """What a task that waits for an event may be told."""
+
+    key = serializers.CharField(required=False, default="event", trim_whitespace=False)
+    payload = serializers.JSONField(
+        required=False, allow_null=True, default=None, validators=[bodies.check_storable]
+    )
+
+
+class ExternalEventSerializer(serializers.Serializer[Any]):
+    """What became of the event."""
+
+    id = serializers.IntegerField()
+    key = serializers.CharField()
+    trigger_id = serializers.IntegerField(allow_null=True)
+    state = serializers.CharField()
+
+
+class TaskInstanceEvent(ApiView):
+    """Events from outside for one task instance."""
+
+    @extend_schema(
+        request=ExternalEventRequestSerializer,
+        responses={HTTPStatus.CREATED: ExternalEventSerializer},
+    )
+    def post(self, request: Request, ti: int) -> Response:
+        """The event is kept; the task resumes with it, now or when it comes to wait for its key."""
+        task_instances.one(self.scope, ti)
+        body = bodies.checked(ExternalEventRequestSerializer, request)
+        sent = send_event(ti_id=ti, actor=request.user.get_username(), **body)
+        return Response(ExternalEventSerializer(sent).data, status=HTTPStatus.CREATED)

@@ -85,6 +85,7 @@ V1: list[URLPattern | URLResolver] = [
         "<int:ti>",
         task_instances.TaskInstanceDetail,
     ),
+    path("task-instances/<int:ti>/event/", task_instances.TaskInstanceEvent.as_view()),
     *listed("attempts", attempts.AttemptList, "<uuid:attempt_id>", attempts.AttemptDetail),
     path("attempts/<uuid:attempt_id>/log/", attempts.AttemptLog.as_view()),
     *listed(
