@@ -5,6 +5,7 @@ Processes are ended by pid, and only those that this stack started.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -250,8 +251,14 @@ def _call(method: str, url: str, body: Any, token: str) -> Any:
     )
     if not token:
         request.remove_header("Authorization")
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        text = answer.read().decode()
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            text = answer.read().decode()
+    except urllib.error.HTTPError as error:
+        # Read whole and closed, so that a test which looks at it leaves no socket behind.
+        with error:
+            whole = io.BytesIO(error.read())
+        raise urllib.error.HTTPError(url, error.code, error.msg, error.headers, whole) from None
     return json.loads(text) if text else None
 
 
