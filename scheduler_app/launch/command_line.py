@@ -34,7 +34,8 @@ def _run_django(argv: Sequence[str]) -> int:
     from django.conf import settings  # noqa: PLC0415 - `up` and `test` do without
     from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415 - likewise
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - likewise
-    from django.db import OperationalError  # noqa: PLC0415 - likewise
+    from django.db import OperationalError, ProgrammingError  # noqa: PLC0415 - likewise
+    from psycopg.errors import UndefinedTable  # noqa: PLC0415 - likewise
 
     try:
         execute_from_command_line(list(argv))
@@ -47,6 +48,10 @@ def _run_django(argv: Sequence[str]) -> int:
             f"No stack runs in {settings.DATA_DIR}: start one with `python3 manage.py up`,"
             " name its folder in DAYLIGHT_DATA_DIR, or set DATABASE_URL."
         )
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, UndefinedTable):
+            raise
+        return _fail("The database lacks Daylight's tables: run `python3 manage.py migrate` first.")
     except BrokenPipeError:
         sys.stderr.close()  # who read our output went away
         return 1

@@ -6,7 +6,8 @@ from typing import Any
 import django.core.management
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import OperationalError
+from django.db import OperationalError, ProgrammingError
+from psycopg.errors import UndefinedTable
 
 from scheduler_app.launch import command_line, run_tests, supervisor
 
@@ -66,6 +67,24 @@ def test_a_database_that_does_not_answer_is_one_line(
     failing(monkeypatch, OperationalError("connection refused\nIs the server running?"))
     assert command_line.run(["manage.py", "flows"]) == 1
     assert capsys.readouterr().err == "The database does not answer: connection refused\n"
+
+
+def test_a_database_without_our_tables_says_what_makes_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = ProgrammingError('relation "flow" does not exist')
+    error.__cause__ = UndefinedTable()
+    failing(monkeypatch, error)
+    assert command_line.run(["manage.py", "flows"]) == 1
+    line = capsys.readouterr().err
+    assert "manage.py migrate" in line
+    assert line.count("\n") == 1
+
+
+def test_a_fault_of_ours_is_not_made_into_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, ProgrammingError("syntax error"))
+    with pytest.raises(ProgrammingError):
+        command_line.run(["manage.py", "flows"])
 
 
 @pytest.mark.parametrize("argv", [["manage.py"], ["manage.py", "help"], ["manage.py", "--help"]])
