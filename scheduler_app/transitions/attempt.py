@@ -144,7 +144,8 @@ def ask_for_publication(connection: psycopg.Connection[Any], *, attempt_id: UUID
     """The next sweep publishes the attempt again, if it is still issued."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE attempt SET published_at = NULL WHERE id = %s AND state = 'issued'", [attempt_id]
+            "UPDATE attempt SET published_at = NULL WHERE id = %s AND state = 'issued'",
+            [attempt_id],
         )
 
 

@@ -244,7 +244,9 @@ def test_a_restarted_database_costs_time_and_nothing_else(stack: Stack, sink: Pa
     assert _lines(sink, attempt) == ["start", "end"], "the task did not run again"
     assert len(stack.attempts(run)) == 1
     for _ in range(20):
-        assert stack.api("GET", "/api/v1/runs/?limit=1")["results"], "no connection of before is used"
+        assert stack.api("GET", "/api/v1/runs/?limit=1")["results"], (
+            "no connection of before is used"
+        )
 
 
 def _ended(stack: Stack, run: dict[str, Any]) -> str | None:
