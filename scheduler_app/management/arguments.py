@@ -52,6 +52,14 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def json_value(text: str) -> Any:
+    """The JSON value that the text is. Raises what argparse tells the user."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"not JSON ({error}); a text needs quotes: '\"yes\"'") from None
+
+
 def moment(text: str) -> datetime:
     """The time that the text names, with its offset. Raises what argparse tells the user."""
     try:

@@ -1,4 +1,4 @@
-"""``manage.py tasks``: the states and attempts of a run's tasks, and what an attempt printed."""
+"""``manage.py tasks``: states and attempts of tasks, what an attempt printed, events for tasks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import add_filtered, add_json, lens
+from scheduler_app.management.arguments import actor, add_filtered, add_json, json_value, lens
 from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.operations.send_event import send_event
 from scheduler_app.queries import attempts, logs, runs, task_instances
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
-from scheduler_app.rules.errors import NotFound, SchedulerError
+from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -51,7 +52,7 @@ INTERRUPTED: Final = 130  # exit code, as shells give it after Ctrl-C
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments, 130 no longer followed."""
 
-    help = "Show the states and attempts of a run's tasks, and what an attempt printed."
+    help = "Show the states, attempts and logs of tasks; tell tasks that wait."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -68,10 +69,17 @@ class Command(BaseCommand):
         log.add_argument("--all", action="store_true", help="of every attempt, oldest first")
         log.add_argument("--follow", action="store_true", help="go on until the attempt ends")
         add_json(log)
+        event = verbs.add_parser("event", help="tell a task what it waits for, or will wait for")
+        _add_task(event, nargs=None)
+        event.add_argument("--key", default="event", help="of its EventTrigger (event)")
+        event.add_argument(
+            "--payload", metavar="JSON", type=json_value, help="what the resumed method gets (null)"
+        )
+        add_json(event)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """The verb's function has printed its answer."""
-        verbs = {"state": self._state, "log": self._log}
+        verbs = {"state": self._state, "log": self._log, "event": self._event}
         try:
             verbs[options["verb"]](options)
         except SchedulerError as error:
@@ -116,6 +124,23 @@ class Command(BaseCommand):
             except KeyboardInterrupt:
                 fail(f"No longer followed; attempt {attempt.id} goes on.", INTERRUPTED)
 
+    def _event(self, options: dict[str, Any]) -> None:
+        sent = send_event(
+            ti_id=_task(options).id,
+            key=options["key"],
+            payload=options["payload"],
+            actor=actor(),
+        )
+        if options["json"]:
+            self.stdout.write(as_json(sent))
+        elif sent.trigger_id is None:
+            self.stdout.write(
+                f"Event {sent.id} ({sent.key}) is kept: the task is {sent.state} and takes it when "
+                "it waits for that key."
+            )
+        else:
+            self.stdout.write(f"Event {sent.id} ({sent.key}) was taken; the task is {sent.state}.")
+
 
 def _add_task(parser: ArgumentParser, *, nargs: str | None) -> None:
     parser.add_argument("flow_id", metavar="FLOW")
@@ -134,6 +159,22 @@ def _whole(
         page = page_of(asked.evolve(cursor=page.next_cursor), EVERYTHING)
         rows += page.rows
     return rows, counts
+
+
+def _task(options: dict[str, Any]) -> TaskInstanceRow:
+    """The one task instance that is named. Raises ``NotFound`` and ``InvalidInput``."""
+    run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+    asked = TaskInstanceFilter(
+        run=(run.id,),
+        task_id=(options["task_id"],),
+        map_index=(options["map_index"],) if options["map_index"] is not None else (),
+    )
+    found = task_instances.page(asked, EVERYTHING).rows
+    if not found:
+        raise NotFound(f"Run {run.run_id} has no task {options['task_id']}.")
+    if len(found) > 1:
+        raise InvalidInput(f"Task {options['task_id']} was mapped: say which with --map-index N.")
+    return found[0]
 
 
 def _attempts(options: dict[str, Any]) -> list[AttemptRow]:
