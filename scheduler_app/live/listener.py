@@ -80,7 +80,10 @@ class Listener:
     async def revisions(self, topics: Collection[str]) -> tuple[dict[str, int], bool]:
         """The revision of each topic, and whether signals arrive; if not, it is that of now."""
         if not self._is_live:
-            return dict.fromkeys(topics, await in_thread(revision)), False
+            now = await in_thread(revision)
+            # Meanwhile signals may have begun, and followers been told so: that must not be unsaid.
+            if not self._is_live:
+                return dict.fromkeys(topics, now), False
         return {topic: self._revisions.get(topic, self._floor) for topic in topics}, True
 
     async def _listen_forever(self) -> None:
