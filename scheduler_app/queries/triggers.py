@@ -35,12 +35,15 @@ class TriggerRow:
     shard: int
     try_number: int
     resume_index: int
+    kind: str  # time, event or watched
     classpath: str
     kwargs: Mapping[str, Any]
+    event_key: str | None  # of kind event
     state: str
     due_at: datetime | None
     timeout_at: datetime | None
     triggerer_job_id: UUID | None
+    block_count: int  # how often its code kept a triggerer's loop
     created_at: datetime
     ended_at: datetime | None
 

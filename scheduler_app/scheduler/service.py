@@ -61,6 +61,7 @@ class Scheduler:
         )
         self._doorbell = Doorbell(settings.CACHE_URL)
         self._ticker = Ticker(self._leases)
+        self._started = time.monotonic()
         self._connection: psycopg.Connection[Any] | None = None
         self._identity = ""
         self._dirty: set[int] = set()
@@ -253,6 +254,9 @@ class Scheduler:
                 terms=terms,
             )
             sweep.resolve_queue_incidents(connection)
+            # Not in the first moments of a stack, when a triggerer may still be on its way.
+            if time.monotonic() - self._started > settings.HEARTBEAT_DEAD_AFTER_S:
+                sweep.watch_for_triggerers(connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S)
             moved = sweep.lose_silent(connection, leases=self._leases, terms=terms)
         except Fenced as error:
             self._leases.refused(connection, error, terms, "sweep")

@@ -143,6 +143,30 @@ def resolve_queue_incidents(connection: psycopg.Connection[Any]) -> None:
             resolve_incident(connection, kind="nobody_listens", subject=queue)
 
 
+def watch_for_triggerers(connection: psycopg.Connection[Any], *, dead_after_s: float) -> None:
+    """An incident is open exactly while tasks wait for triggers and no triggerer's loop gets on."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM trigger WHERE is_waiting) AND NOT EXISTS ("
+            " SELECT 1 FROM job WHERE kind = 'triggerer' AND ended_at IS NULL"
+            "  AND progress_at > clock_timestamp() - make_interval(secs => %s::float8))",
+            [dead_after_s],
+        )
+        row = cursor.fetchone()
+    if row is not None and row[0]:
+        raise_incident(
+            connection,
+            kind="no_triggerer",
+            subject="",
+            message=(
+                "Tasks wait for their triggers, and no triggerer gets on: nothing that they wait "
+                "for is noticed. Start one with `manage.py triggerer`, or look at its log."
+            ),
+        )
+    else:
+        resolve_incident(connection, kind="no_triggerer", subject="")
+
+
 def lose_silent(
     connection: psycopg.Connection[Any], *, leases: Leases, terms: dict[int, int]
 ) -> set[int]:

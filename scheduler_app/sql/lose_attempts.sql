@@ -12,6 +12,8 @@ t AS (
      SET state = CASE WHEN i.infra_losses < %(budget)s THEN 'scheduled' ELSE 'failed' END,
          is_open = i.infra_losses < %(budget)s,
          infra_losses = i.infra_losses + 1,
+         next_method = CASE WHEN i.infra_losses < %(budget)s THEN i.next_method END,
+         next_kwargs = CASE WHEN i.infra_losses < %(budget)s THEN i.next_kwargs END,
          ended_at = CASE WHEN i.infra_losses < %(budget)s THEN NULL ELSE clock_timestamp() END
     FROM seen, attempt p
    WHERE i.id = seen.id AND p.id = i.attempt_id AND i.state = 'running' AND p.state = 'running'

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scheduler_app.transitions.trigger import ClaimedTrigger
 
 BUILT_IN: Final = "scheduler_app."
+SUBJECT_CHARACTERS_MAX: Final = 250  # the column's width
 
 
 def owner_of(claimed: ClaimedTrigger, enter: Callable[[], None] | None) -> Owner:
@@ -31,6 +32,7 @@ def owner_of(claimed: ClaimedTrigger, enter: Callable[[], None] | None) -> Owner
         trigger_id=claimed.trigger_id,
         label=f"Trigger {claimed.trigger_id} ({name}, flow {claimed.flow_id}, run {claimed.run_key},"
         f" task {claimed.task_id})",
+        subject=f"{claimed.flow_id}: {name}"[:SUBJECT_CHARACTERS_MAX],
         enter=enter,
     )
 

@@ -36,6 +36,7 @@ class Owner:
 
     trigger_id: int
     label: str  # for people: class, flow, run, task
+    subject: str = ""  # what an incident about its code is about: flow and class
     enter: Callable[[], None] | None = None  # null: code of the product or of a package
     main: asyncio.Task[Any] | None = None
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # that its code started

@@ -172,9 +172,9 @@ class Watch:
                 return
 
     async def _note_blocked(self, claimed: ClaimedTrigger) -> int:
-        label = load.owner_of(claimed, None).label
+        owner = load.owner_of(claimed, None)
         message = (
-            f"{label} kept a triggerer's loop for more than {settings.TRIGGER_BLOCK_S:g} s and was "
+            f"{owner.label} kept a triggerer's loop for more than {settings.TRIGGER_BLOCK_S:g} s and was "
             "interrupted. It goes on in a process of its own. Await what takes long, or use "
             "asyncio.to_thread."
         )
@@ -183,7 +183,7 @@ class Watch:
             raise_incident(
                 connection,
                 kind="trigger_blocks",
-                subject=str(claimed.trigger_id),
+                subject=owner.subject,
                 message=message,
             )
             return note_blocked(connection, trigger_id=claimed.trigger_id)

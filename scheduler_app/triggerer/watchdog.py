@@ -96,7 +96,7 @@ class Watchdog:
                 raise_incident(
                     connection,
                     kind="trigger_blocks",
-                    subject=str(step.owner.trigger_id),
+                    subject=step.owner.subject,
                     message=message,
                 )
         except psycopg.Error as error:
