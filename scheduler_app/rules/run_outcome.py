@@ -89,10 +89,18 @@ def decide_run(
     return RunDecision(
         state=RunState.FAILED if bad else RunState.SUCCESS,
         code=TASK_FAILURE if bad else SUCCESS,
-        reason=f"{_named(bad)} failed." if bad else "Every task that decides the run ended well.",
+        reason=_failure(board, bad) if bad else "Every task that decides the run ended well.",
         marks=walked.marks,
         deciding_tasks=deciding,
     )
+
+
+def _failure(board: _Board, bad: Sequence[str]) -> str:
+    """Which tasks failed by themselves; the deciding ones may only have been given up behind them."""
+    causes = [task_id for task_id in board.tallies if board.has_failed(task_id)]
+    if not causes:
+        return f"{_named(bad)} could not run."
+    return f"{_named(causes)} failed."
 
 
 @dataclass(slots=True)
@@ -170,6 +178,10 @@ class _Board:
         """Whether an instance of the task failed or was given up."""
         tally = self.tallies.get(task_id, _ABSENT)
         return bool(tally[_PLACES[TaskState.FAILED]] or tally[_PLACES[TaskState.UPSTREAM_FAILED]])
+
+    def has_failed(self, task_id: str) -> bool:
+        """Whether an instance of the task failed by itself."""
+        return bool(self.tallies[task_id][_PLACES[TaskState.FAILED]])
 
     def is_gone(self, task_id: str) -> bool:
         """Whether nothing of the task is left in this run that could decide anything."""

@@ -47,7 +47,7 @@ def test_a_failure_cascades_to_the_end_in_one_decision() -> None:
         ("b", -1): TaskState.UPSTREAM_FAILED,
         ("c", -1): TaskState.UPSTREAM_FAILED,
     }
-    assert (decision.state, decision.reason) == (RunState.FAILED, "c failed.")
+    assert (decision.state, decision.reason) == (RunState.FAILED, "a failed.")
 
 
 def test_a_graph_in_any_order_cascades_as_well() -> None:
