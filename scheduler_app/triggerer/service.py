@@ -13,16 +13,19 @@ import psycopg
 from django.conf import settings
 
 from scheduler_app.processes.job import JobRow
+from scheduler_app.transitions.incident import raise_incident
 from scheduler_app.transitions.notices import Notices
 from scheduler_app.transitions.trigger import (
     claim_triggers,
     fire_due,
+    note_blocked,
     release_triggers,
     watched_by,
 )
 from scheduler_app.triggerer.doorbell import Doorbell, heard
 from scheduler_app.triggerer.fires import Fires, tell
 from scheduler_app.triggerer.isolate import Isolation
+from scheduler_app.triggerer.last_step import LastStep, left_behind
 from scheduler_app.triggerer.link import Link
 from scheduler_app.triggerer.looks import QuickLooks, RunLooks
 from scheduler_app.triggerer.steps import Steps, task_factory
@@ -56,8 +59,12 @@ class Triggerer:
         )
         self._notices = Notices(settings.CACHE_URL)
         self._link = Link()
-        self._steps = Steps()
-        self._watchdog = Watchdog(self._steps, limit_s=settings.TRIGGER_BLOCK_S)
+        self._folder = settings.DATA_DIR / "triggerers"
+        self._last_step = LastStep(self._folder, self._job.id)
+        self._steps = Steps(self._last_step.set)
+        self._watchdog = Watchdog(
+            self._steps, job_id=self._job.id, limit_s=settings.TRIGGER_BLOCK_S
+        )
         self._doorbell = Doorbell(settings.CACHE_URL)
         self._isolation = Isolation(job_id=self._job.id, environ=environ)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,6 +85,7 @@ class Triggerer:
         finally:
             self._watchdog.stop()
             self._link.close()
+            self._last_step.remove()
             self._job.end()
 
     async def _main(self) -> None:
@@ -97,6 +105,7 @@ class Triggerer:
             cache_dir=settings.DATA_DIR / "bundles",
         )
         self._watchdog.start()
+        await self._link.ask(self._name_killers)
         if self._stopping.is_set():
             self._stop_heard.set()
         steady = [
@@ -136,6 +145,21 @@ class Triggerer:
             await self._link.ask(self._release)
         except psycopg.Error as error:
             logger.warning("triggers were not given up", extra={"error": str(error).strip()})
+
+    def _name_killers(self, connection: psycopg.Connection[Any]) -> None:
+        """Triggers at whose steps triggerers of this host died are run by themselves from now on."""
+        for trigger_id in left_behind(self._folder):
+            logger.warning("a triggerer died in a trigger", extra={"trigger_id": trigger_id})
+            note_blocked(connection, trigger_id=trigger_id)
+            raise_incident(
+                connection,
+                kind="trigger_blocks",
+                subject=f"trigger {trigger_id}",
+                message=(
+                    f"A triggerer died while it ran code of trigger {trigger_id}. The trigger goes "
+                    "on in a process of its own."
+                ),
+            )
 
     def _told(self, trigger_ids: Iterable[int]) -> None:
         self._watch.told(trigger_ids)

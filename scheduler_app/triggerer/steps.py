@@ -55,8 +55,9 @@ class Step:
 class Steps:
     """The step that the loop is at, as the loop's thread sets it and the watchdog reads it."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[int], None] = lambda _: None) -> None:
         self.current: Step | None = None
+        self._note = note  # told whose step it is; 0: nobody's
         self._interrupted: int | None = None  # number of the step that is told to end
         self._numbers = itertools.count(1)
 
@@ -65,16 +66,22 @@ class Steps:
         """What runs in the block is a step of this owner."""
         before = self.current
         self.current = Step(number=next(self._numbers), owner=owner, since=time.monotonic())
+        self._note(owner.trigger_id)
         try:
             if owner.enter is not None:
                 owner.enter()
             yield
         finally:
             self.current = before
+            self._note(0)
 
     def interrupt(self, step: Step) -> None:
         """The next signal ends this step, and no other. Called by the watchdog."""
         self._interrupted = step.number
+
+    def is_told(self) -> None:
+        """Whose step it is has been told; the next triggerer need not find out."""
+        self._note(0)
 
     def on_signal(self, *_: object) -> None:
         """Raises ``Blocked`` in the step that the watchdog means, if the loop is still at it."""

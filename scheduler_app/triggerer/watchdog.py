@@ -14,10 +14,12 @@ import psycopg
 
 from scheduler_app.processes import database
 from scheduler_app.transitions.incident import raise_incident
+from scheduler_app.transitions.job import end_job
 from scheduler_app.transitions.trigger import note_blocked
 
 if TYPE_CHECKING:
     from types import FrameType
+    from uuid import UUID
 
     from scheduler_app.triggerer.steps import Step, Steps
 
@@ -32,8 +34,9 @@ logger = logging.getLogger(__name__)
 class Watchdog:
     """A thread that looks at the step the loop is at; it proves nothing about the loop's life."""
 
-    def __init__(self, steps: Steps, *, limit_s: float) -> None:
+    def __init__(self, steps: Steps, *, job_id: UUID, limit_s: float) -> None:
         self._steps = steps
+        self._job_id = job_id
         self._limit_s = limit_s
         self._main = threading.main_thread()
         self._ending = threading.Event()
@@ -99,6 +102,8 @@ class Watchdog:
                     subject=step.owner.subject,
                     message=message,
                 )
+                end_job(connection, job_id=self._job_id)  # the others need not wait
+            self._steps.is_told()
         except psycopg.Error as error:
             logger.warning("the block was not recorded", extra={"error": str(error)})
         os._exit(EXIT_CODE)

@@ -296,6 +296,29 @@ def test_a_trigger_that_no_exception_reaches_ends_its_triggerer_once_and_no_othe
     assert _event(post, gates["a"], within_s=3 * TTL_S) == "a"
     assert _event(post, message, within_s=20) == "through"
     assert heir.poll() is None
+    assert Trigger.objects.get(ti_id=message.ti_id).block_count == 1
+
+
+def test_a_trigger_that_ends_its_process_ends_one_triggerer_and_then_only_itself(
+    post: Post,
+) -> None:
+    process = post.start()
+    gates = post.gates("a")
+    body = """
+    @dataclass(frozen=True)
+    class Dies(Trigger):
+        async def run(self):
+            os._exit(9)
+"""
+    message = post.wait_for(flow_that_waits(body, "Dies()"))
+    assert process.wait(timeout=10) == 9
+    heir = post.start()
+    error = _error(post, message, within_s=5 * TTL_S)
+    assert "ended with 9" in error["message"]
+    post.open("a")
+    assert _event(post, gates["a"], within_s=3 * TTL_S) == "a"
+    assert heir.poll() is None
+    assert "died while it ran code of trigger" in Incident.objects.get().message
 
 
 def test_what_a_killed_triggerer_watched_is_watched_by_another_and_fires_once(post: Post) -> None:

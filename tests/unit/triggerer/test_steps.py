@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -26,7 +27,7 @@ def steps() -> Steps:
 def watchdog(steps: Steps) -> Iterator[Watchdog]:
     """Steps of 0.1 s and more are ended."""
     before = signal.getsignal(SIGNAL)
-    made = Watchdog(steps, limit_s=0.1)
+    made = Watchdog(steps, job_id=UUID(int=1), limit_s=0.1)
     made.start()
     yield made
     made.stop()
