@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDERS = {
     "unit": pytest.mark.unit,
+    "simulation": pytest.mark.simulation,
     "integration": pytest.mark.integration,
     "acceptance": pytest.mark.acceptance,
     "benchmarks": pytest.mark.benchmark,

@@ -49,9 +49,10 @@ def pytest_load_initial_conftests(
 
 
 def needs_servers(args: Sequence[str], root: Path) -> bool:
-    """Whether the tests that these arguments name may be others than unit tests."""
+    """Whether some test that these arguments name may need a server."""
     if ANSWERS_ONLY & set(args):
         return False
     paths = [Path(arg.split("::")[0]).absolute() for arg in args if not arg.startswith("-")]
     named = [path for path in paths if path.exists()]
-    return not named or not all(path.is_relative_to(root / "tests" / "unit") for path in named)
+    free = [root / "tests" / folder for folder in ("unit", "simulation")]
+    return not named or not all(any(map(path.is_relative_to, free)) for path in named)
