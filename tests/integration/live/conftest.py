@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 WAIT_S = 5.0
+SETTLED_S = 0.15
 
 
 class Socket:
@@ -73,10 +74,18 @@ class Socket:
             answer = await self.hear_until("hb")
             if answer["mode"] == "live":
                 revisions: dict[str, int] = answer["hb"]
+                await self._let_pass_what_comes_with_it()
                 return revisions
             await asyncio.sleep(0.02)
             await self.say({"sub": [*topics]})
         raise AssertionError("no signals arrive")
+
+    async def _let_pass_what_comes_with_it(self) -> None:
+        """When signals have just begun, followers hear so, and each topic's revision once more."""
+        clock = asyncio.get_running_loop()
+        until = clock.time() + SETTLED_S
+        while clock.time() < until and not await self.end.receive_nothing(timeout=0.05):
+            await self.hear()
 
     async def close(self) -> None:
         await self.end.send_input({"type": "websocket.disconnect", "code": 1000})
