@@ -567,9 +567,14 @@ class Database:
         return ti, p
 
     def stale(self) -> list[int]:
-        """Running attempts whose heartbeat died."""
+        """Running attempts whose heartbeat died, and whose end no event has told yet."""
         limit = self.now - DEAD_AFTER_S
-        return [p.id for p in self._current(_ATTEMPT_RUNNING) if self._seen_at(p) < limit]
+        told = {event.attempt_id for event in self.pending}
+        return [
+            p.id
+            for p in self._current(_ATTEMPT_RUNNING)
+            if self._seen_at(p) < limit and p.id not in told
+        ]
 
     def _seen_at(self, p: Attempt) -> float:
         seen = self.started_at
@@ -596,6 +601,8 @@ class Database:
         is_open = ti.losses < self.budget
         ti.state = _SCHEDULED if is_open else _FAILED
         ti.is_open = is_open
+        if not is_open:
+            ti.next_method = ti.event = None
         ti.losses += 1
         self.touched.append(ti)
         self.end(p, AttemptOutcome.LOST)
@@ -643,7 +650,7 @@ class Database:
         """Whether the event has no verdict yet."""
         return self.events[event_id - 1].verdict == "pending"
 
-    def record_ghost(self, attempt_id: int, code: str) -> None:
+    def record_ghost(self, attempt_id: int, code: str, pid: int | None) -> None:
         """An execution that nobody issued has a row."""
         if attempt_id in self.attempts:
             return
@@ -652,6 +659,7 @@ class Database:
         ghost.is_live = False
         ghost.outcome = AttemptOutcome.LOST
         ghost.filter_code = code
+        ghost.pid = pid
         self.attempts[attempt_id] = ghost
         self.touched.append(ghost)
 
@@ -774,6 +782,10 @@ class Database:
             self.touched.append(self.tis[ti_id])
 
     # -- the server ---------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """So much time passes."""
+        self.now += seconds
 
     def restart(self) -> None:
         """Silence counts from now on. Whoever had a transaction open rolled it back."""

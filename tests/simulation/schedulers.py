@@ -217,7 +217,7 @@ class Schedulers(State):
         found = self.db.unpublished()
         if not found:
             return False
-        s.messages += found
+        s.messages += sorted(found)
         self._publish(s, r)
         return True
 
@@ -230,6 +230,7 @@ class Schedulers(State):
         again = [row.message for row in self.db.unclaimed() if is_empty or row.is_overtaken]
         if not again:
             return False
+        again.sort()
         if self._is_stalling(r):
             s.stalled = ("republish", again, self.db.now)
         else:
@@ -322,7 +323,7 @@ class Schedulers(State):
         match verdict.action:
             case Action.NONE:
                 if verdict.verdict == "ghost":
-                    db.record_ghost(attempt_id, verdict.code or "ghost_no_record")
+                    db.record_ghost(attempt_id, verdict.code or "ghost_no_record", event.pid)
                 return True
             case Action.PUBLISH_AGAIN:
                 db.ask_for_publication(attempt_id)

@@ -40,6 +40,15 @@ class Setup:
     is_unique: bool  # whether the database's unique constraints are on
     faults: frozenset[str]
 
+    def size(self) -> Size:
+        """What the database is told of it."""
+        return Size(
+            max_tries=tuple(task.retries for task in self.tasks),
+            slots=self.slots,
+            budget=self.budget,
+            is_unique=self.is_unique,
+        )
+
 
 class Scheduler:
     """What one scheduler process remembers."""
@@ -151,18 +160,11 @@ class State:
 
     database_class: type[Database] = Database
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, database: Database | None = None) -> None:
         self.setup = setup
         self.flow = decisions.flow_of(setup.tasks)
         self.slots = setup.slots
-        self.db = self.database_class(
-            Size(
-                max_tries=tuple(task.retries for task in setup.tasks),
-                slots=setup.slots,
-                budget=setup.budget,
-                is_unique=setup.is_unique,
-            )
-        )
+        self.db = database or self.database_class(setup.size())
         self.may_stall = "stall" in setup.faults
         self.may_lose_answers = "lose_answers" in setup.faults
         self.may_abort = "abort" in setup.faults

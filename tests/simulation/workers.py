@@ -104,7 +104,13 @@ class Workers(State):
                 raise Broken(message)
 
     def _refused(self, child: Child) -> None:
-        """Nothing is executed; the refusal is an event, judged at birth."""
+        """Nothing is executed, and an event says why, unless nothing stands against it any more."""
+        if self._refuse(child):
+            self.truth.refusals += 1
+            self._gone(child)
+
+    def _refuse(self, child: Child) -> bool:
+        """Whether the refusal is an event now, judged at birth."""
         message = child.message
         p, ti = self.db.facts(message.attempt_id)
         code = decisions.refusal(
@@ -115,7 +121,7 @@ class Workers(State):
             is_same=p is not None and (p.token, p.fence) == (message.token, message.fence),
         )
         if code is None:
-            return  # nothing stands against it any more: it claims again
+            return False  # it claims again
         given = decisions.verdict(
             reconcile.DELIVERY_REFUSED,
             p,
@@ -125,8 +131,8 @@ class Workers(State):
             refusal=code,
         )
         if given.verdict == "ghost":
-            self.db.record_ghost(message.attempt_id, given.code or code)
-        self.db.record_event(
+            self.db.record_ghost(message.attempt_id, given.code or code, child.pid)
+        return self.db.record_event(
             message.attempt_id,
             reconcile.DELIVERY_REFUSED,
             f"refused:{message.attempt_id}:{child.nonce}",
@@ -134,8 +140,6 @@ class Workers(State):
             worker=child.worker.job,
             pid=child.pid,
         )
-        self.truth.refusals += 1
-        self._gone(child)
 
     def _gone(self, child: Child) -> None:
         child.worker.children.remove(child)
@@ -316,7 +320,7 @@ class Workers(State):
         if not worker.children:
             return True
         by_attempt = {child.message.attempt_id: child for child in worker.children}
-        for answer in self.db.beat(list(by_attempt), worker.job):
+        for answer in sorted(self.db.beat(list(by_attempt), worker.job)):
             child = by_attempt[answer.attempt_id]
             if answer.is_wanted or answer.state is AttemptState.ISSUED:
                 child.is_unwanted = False

@@ -38,7 +38,7 @@ class World(Schedulers, Workers):
         return True
 
     def _advance(self, seconds: float) -> None:
-        self.db.now += seconds
+        self.db.advance(seconds)
         self.end_idle_transactions()
 
     # -- triggers -----------------------------------------------------------------------------
@@ -84,6 +84,7 @@ class World(Schedulers, Workers):
         due, slept = self.db.due()
         if not due:
             return slept
+        due.sort()
         if r >> 8 & 3:
             for one in due:
                 self._fire(one)
