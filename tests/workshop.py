@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.models import (
     Attempt,
     AttemptLogChunk,
@@ -34,7 +35,6 @@ from scheduler_app.rules.states import RunType
 from scheduler_app.transitions.attempt import Dispatch, Message, dispatch
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.ids import uuid7
-from scheduler_app.transitions.notices import Notices
 from scheduler_app.transitions.run import NewRun, create_run, start_runs
 from scheduler_app.worker import child, folder
 from scheduler_app.worker.execute import execute_delivery

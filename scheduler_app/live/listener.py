@@ -1,4 +1,4 @@
-"""One listener a process: hears over Valkey what changed, and tells every socket that follows it."""
+"""One listener a process: hears what changed, and tells every socket that follows it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ import json
 import logging
 import random
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
-import redis.asyncio
 from django.conf import settings
 from django.db import Error as DatabaseError
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
+from scheduler_app.hints.carrier import CHANGED, HintsAway
+from scheduler_app.hints.listening import listen
 from scheduler_app.live.threads import in_thread
 from scheduler_app.queries.health import revision
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-CHANNEL: Final = "daylight:changed"
+    from scheduler_app.hints.carrier import Ear
+
 COALESCE_S: Final = 0.2  # topics that change within it share one revision
-CONNECT_TIMEOUT_S: Final = 2.0
-QUIET_CHECK_S: Final = 10.0  # without a message the connection is tried so often
+HEAR_TIMEOUT_S: Final = 30.0
 RETRY_S: Final = 0.5
 RETRY_S_MAX: Final = 30.0
 REVISIONS_MAX: Final = 10_000  # topics whose revision is remembered
@@ -91,7 +89,7 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except (RedisError, DatabaseError, OSError) as error:
+            except (HintsAway, DatabaseError, OSError) as error:
                 if self._is_live:
                     pause_s = RETRY_S
                     logger.warning("no signals arrive; pages poll", extra={"error": str(error)})
@@ -101,16 +99,7 @@ class Listener:
 
     async def _listen(self) -> None:
         """Tells followers of changes until the connection breaks."""
-        client: redis.asyncio.Redis = redis.asyncio.from_url(
-            self._url,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            socket_keepalive=True,
-            # A connection that mends itself would hide that messages were missed.
-            retry=Retry(NoBackoff(), 0),
-        )
-        async with client, client.pubsub() as channel:
-            await channel.subscribe(CHANNEL)
-            await _subscribed(channel)
+        async with listen(self._url, CHANGED) as ear:
             _end_if_cancelled()
             # What changed before this moment may have been missed.
             self._revisions.clear()
@@ -118,9 +107,8 @@ class Listener:
             _end_if_cancelled()
             self._set_live(True)
             self._tell({topic: self._floor for each in self._followers for topic in each.topics})
-            heard = _Heard(channel)
             while True:
-                changed = await heard.changed()
+                changed = await _changed(ear)
                 _end_if_cancelled()
                 if changed:
                     self._note(changed, await in_thread(revision))
@@ -159,39 +147,14 @@ def listener() -> Listener:
     return _listeners[loop]
 
 
-async def _subscribed(channel: Any) -> None:
-    if await channel.get_message(timeout=CONNECT_TIMEOUT_S) is None:
-        raise TimeoutError("no answer to the subscription")
-
-
-class _Heard:
-    """Messages of the channel, taken in batches; a connection that answers nothing is broken."""
-
-    def __init__(self, channel: Any) -> None:
-        self._channel = channel
-        self._is_asked = False  # whether a ping is out that was not answered
-
-    async def changed(self) -> set[str]:
-        """The topics that changed within one short while; none after a long quiet one."""
-        message = await self._message(QUIET_CHECK_S)
-        if message is None:
-            if self._is_asked:
-                raise TimeoutError("no answer to a ping")
-            self._is_asked = True
-            await self._channel.ping()
-            return set()
-        changed = _topics(message)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + COALESCE_S
-        while changed and (left_s := until - loop.time()) > 0:
-            changed |= _topics(await self._message(left_s))
-        return changed
-
-    async def _message(self, timeout_s: float) -> dict[str, Any] | None:
-        message: dict[str, Any] | None = await self._channel.get_message(timeout=timeout_s)
-        if message is not None:
-            self._is_asked = False
-        return message
+async def _changed(ear: Ear) -> set[str]:
+    """The topics that changed within one short while; none after a long quiet one."""
+    changed = _topics(await ear.hear(HEAR_TIMEOUT_S))
+    clock = asyncio.get_running_loop()
+    until = clock.time() + COALESCE_S
+    while changed and (left_s := until - clock.time()) > 0:
+        changed |= _topics(await ear.hear(left_s))
+    return changed
 
 
 def _end_if_cancelled() -> None:
@@ -201,11 +164,9 @@ def _end_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def _topics(message: dict[str, Any] | None) -> set[str]:
-    if message is None or message.get("type") != "message":
-        return set()
+def _topics(hint: str | None) -> set[str]:
     try:
-        topics = json.loads(message["data"])["topics"]
+        topics = json.loads(hint or "{}").get("topics", ())
         return {topic for topic in topics if isinstance(topic, str)}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         return set()  # a hint that nobody understands is no hint

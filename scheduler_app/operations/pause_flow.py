@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import connection, transaction
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Flow
 from scheduler_app.rules import timetable
 from scheduler_app.rules.definition import from_dict
@@ -12,7 +13,6 @@ from scheduler_app.rules.errors import NotFound
 from scheduler_app.transitions.audit import record_audit
 from scheduler_app.transitions.flow import set_flow_paused
 from scheduler_app.transitions.flow_cursor import set_cursor
-from scheduler_app.transitions.notices import Notices
 
 _notices = Notices(settings.CACHE_URL)
 

@@ -9,12 +9,12 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.authoring.triggers import check_event_key
+from scheduler_app.hints.notices import Notices
 from scheduler_app.models import TaskInstance
 from scheduler_app.rules import values
 from scheduler_app.rules.errors import Conflict, NotFound
 from scheduler_app.rules.states import TASK_TERMINAL, TaskState
 from scheduler_app.transitions.audit import record_audit
-from scheduler_app.transitions.notices import Notices
 from scheduler_app.transitions.trigger import Fire, fire, record_external_event
 
 _notices = Notices(settings.CACHE_URL)

@@ -9,13 +9,13 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Flow, Run
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.rules.run_keys import check_run_key, manual_run_key
 from scheduler_app.rules.states import RunType
 from scheduler_app.transitions.audit import record_audit
-from scheduler_app.transitions.notices import Notices
 from scheduler_app.transitions.run import NewRun, create_run
 
 NOTE_CHARACTERS_MAX = 1000

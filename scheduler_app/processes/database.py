@@ -33,30 +33,46 @@ _LIMITS_MS: Final[dict[str, dict[str, int]]] = {
         "lock_timeout": 5000,
         "idle_in_transaction_session_timeout": 5000,
     },
+    "hints": {
+        "statement_timeout": 2000,
+        "lock_timeout": 1000,
+        "idle_in_transaction_session_timeout": 2000,
+    },
 }
 
 
 def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
     """A new autocommit connection to the product's database.
 
-    ``role`` is ``scheduler``, ``triggerer``, ``lease`` or ``worker`` and sets the time limits. Statements are
-    prepared at their second use; ``jit`` is off, since every hot statement is short.
-    Raises ``psycopg.OperationalError``.
+    ``role`` is ``scheduler``, ``triggerer``, ``lease``, ``worker`` or ``hints`` and sets the time
+    limits. Statements are prepared at their second use; ``jit`` is off, since every hot statement is
+    short. Raises ``psycopg.OperationalError``.
     """
+    return psycopg.connect(**_parameters(role, name), autocommit=True, prepare_threshold=1)
+
+
+async def connect_async(role: str, *, name: str = "") -> psycopg.AsyncConnection[Any]:
+    """As ``connect``, for an event loop."""
+    return await psycopg.AsyncConnection.connect(
+        **_parameters(role, name), autocommit=True, prepare_threshold=1
+    )
+
+
+def _parameters(role: str, name: str) -> dict[str, Any]:
     database = settings.DATABASES["default"]
     options = " ".join(f"-c {key}={value}" for key, value in _LIMITS_MS[role].items())
     # What the address says beyond the place, such as sslmode; the pool is Django's own option.
     extra = {k: v for k, v in database.get("OPTIONS", {}).items() if k not in ("pool", "options")}
-    defaults = {"connect_timeout": 3, "tcp_user_timeout": 8000, "keepalives_idle": 5}
-    return psycopg.connect(
-        **{**defaults, **extra},
-        dbname=database["NAME"],
-        user=database.get("USER") or None,
-        password=database.get("PASSWORD") or None,
-        host=database.get("HOST") or None,
-        port=database.get("PORT") or None,
-        autocommit=True,
-        prepare_threshold=1,
-        application_name=f"daylight {role} {name}".strip(),
-        options=f"{options} -c jit=off -c timezone=UTC -c client_connection_check_interval=2000",
-    )
+    return {
+        "connect_timeout": 3,
+        "tcp_user_timeout": 8000,
+        "keepalives_idle": 5,
+        **extra,
+        "dbname": database["NAME"],
+        "user": database.get("USER") or None,
+        "password": database.get("PASSWORD") or None,
+        "host": database.get("HOST") or None,
+        "port": database.get("PORT") or None,
+        "application_name": f"daylight {role} {name}".strip(),
+        "options": f"{options} -c jit=off -c timezone=UTC -c client_connection_check_interval=2000",
+    }

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
-import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import redis
-
-from scheduler_app.transitions.notices import WAKE_CHANNEL
+from scheduler_app.hints.carrier import WAKE, HintsAway
+from scheduler_app.hints.listening import listen
 
 RETRY_S: Final = 1.0
-READ_TIMEOUT_S: Final = 30.0
+HEAR_TIMEOUT_S: Final = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -68,34 +67,33 @@ class Doorbell:
         self._rang.set()
 
     def _listen_forever(self) -> None:
+        asyncio.run(self._keep_listening())
+
+    async def _keep_listening(self) -> None:
         while not self._stopping:
             try:
-                self._listen()
-            except (redis.RedisError, OSError) as error:
+                await self._listen()
+            except (HintsAway, OSError) as error:
                 if self.connected:
                     logger.warning("hints are not heard; polling", extra={"error": str(error)})
                 self.connected = False
-                time.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_S)
 
-    def _listen(self) -> None:
-        client: Any = redis.Redis.from_url(
-            self._url, socket_connect_timeout=2, health_check_interval=int(READ_TIMEOUT_S)
-        )
-        with client.pubsub(ignore_subscribe_messages=True) as subscription:
-            subscription.subscribe(WAKE_CHANNEL)
+    async def _listen(self) -> None:
+        async with listen(self._url, WAKE) as ear:
             self.connected = True
             # Hints sent while nobody listened are lost: look at everything once.
             self.ring(events=True, flows=True)
             while not self._stopping:
-                message = subscription.get_message(timeout=READ_TIMEOUT_S)
-                if message is not None:
-                    self._take(message["data"])
+                hint = await ear.hear(HEAR_TIMEOUT_S)
+                if hint is not None:
+                    self._take(hint)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, text: str) -> None:
         try:
-            hint = json.loads(data)
+            hint = json.loads(text)
             runs = {int(run) for run in hint.get("runs", ())}
         except (ValueError, TypeError, AttributeError):
-            logger.warning("a hint was not understood", extra={"hint": repr(data[:200])})
+            logger.warning("a hint was not understood", extra={"hint": repr(text[:200])})
             return
         self.ring(runs=runs, events=bool(hint.get("events")), flows=bool(hint.get("flows")))

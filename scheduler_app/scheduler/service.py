@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from django.conf import settings
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
@@ -25,7 +26,6 @@ from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.incident import raise_incident
-from scheduler_app.transitions.notices import Notices
 
 if TYPE_CHECKING:
     from scheduler_app.executors.interface import Executor

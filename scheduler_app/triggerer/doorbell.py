@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any, Final
+from typing import Final
 
-import redis
-import redis.asyncio
-
-from scheduler_app.transitions.notices import TRIGGER_CHANNEL
+from scheduler_app.hints.carrier import TRIGGER, HintsAway
+from scheduler_app.hints.listening import listen
 
 RETRY_S: Final = 1.0
-READ_TIMEOUT_S: Final = 30.0
+HEAR_TIMEOUT_S: Final = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -41,20 +39,13 @@ class Doorbell:
         is_heard = True
         while True:
             try:
-                async with contextlib.AsyncExitStack() as stack:
-                    client: Any = redis.asyncio.Redis.from_url(
-                        self._url, socket_connect_timeout=2, health_check_interval=READ_TIMEOUT_S
-                    )
-                    stack.push_async_callback(client.aclose)
-                    subscription = client.pubsub(ignore_subscribe_messages=True)
-                    stack.push_async_callback(subscription.aclose)
-                    await subscription.subscribe(TRIGGER_CHANNEL)
+                async with listen(self._url, TRIGGER) as ear:
                     is_heard = True
                     self.ring()  # hints sent while nobody listened are lost
                     while True:
-                        if await subscription.get_message(timeout=READ_TIMEOUT_S) is not None:
+                        if await ear.hear(HEAR_TIMEOUT_S) is not None:
                             self.ring()
-            except (redis.RedisError, OSError) as error:
+            except (HintsAway, OSError) as error:
                 if is_heard:
                     logger.warning("hints are not heard; polling", extra={"error": str(error)})
                 is_heard = False

@@ -15,7 +15,7 @@ from scheduler_app.transitions.trigger import Fire, Fired, fire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from scheduler_app.transitions.notices import Notices
+    from scheduler_app.hints.notices import Notices
     from scheduler_app.triggerer.link import Link
 
 BATCH_MAX: Final = 500

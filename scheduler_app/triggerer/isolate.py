@@ -15,8 +15,8 @@ import psycopg
 from django.conf import settings
 from psycopg.rows import class_row
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database
-from scheduler_app.transitions.notices import Notices
 from scheduler_app.transitions.trigger import ClaimedTrigger, Fired, fire
 from scheduler_app.triggerer import fires, load, outcome
 

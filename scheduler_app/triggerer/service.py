@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from django.conf import settings
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.processes.job import JobRow
 from scheduler_app.transitions.incident import raise_incident
-from scheduler_app.transitions.notices import Notices
 from scheduler_app.transitions.trigger import (
     claim_triggers,
     fire_due,

@@ -28,7 +28,7 @@ from scheduler_app.worker.link import KeptConnection
 from scheduler_app.worker.report import after_failure
 
 if TYPE_CHECKING:
-    from scheduler_app.transitions.notices import Notices
+    from scheduler_app.hints.notices import Notices
     from scheduler_app.worker.station import Station
     from scheduler_app.worker.witness import Execution, Witness
 

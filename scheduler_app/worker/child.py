@@ -14,7 +14,7 @@ from typing import Final
 
 from django.conf import settings
 
-from scheduler_app.transitions.notices import Notices
+from scheduler_app.hints.notices import Notices
 from scheduler_app.worker.capture import Capture
 from scheduler_app.worker.guard import Guard, release_forks
 from scheduler_app.worker.link import Link
@@ -34,7 +34,7 @@ class Child:
         self.at = at
         self.pid = os.getpid()
         self.link = Link(on_wait=lambda waits: at.notes.write(pid=self.pid, waits=waits))
-        self.notices = Notices(settings.CACHE_URL)
+        self.notices = Notices(settings.CACHE_URL, lend=self.link.once)
         self.capture = Capture()
         self.guard = Guard(at.folder)
         self.loaded: set[str] = set()  # digests of bundles whose code has run here

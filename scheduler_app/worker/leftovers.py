@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from scheduler_app.transitions.notices import Notices
+    from scheduler_app.hints.notices import Notices
     from scheduler_app.worker.folder import WorkerFolder
 
 logger = logging.getLogger(__name__)

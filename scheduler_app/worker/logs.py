@@ -23,7 +23,7 @@ from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, WorkerFolder
 from scheduler_app.worker.link import KeptConnection
 
 if TYPE_CHECKING:
-    from scheduler_app.transitions.notices import Notices
+    from scheduler_app.hints.notices import Notices
     from scheduler_app.worker.station import Station
     from scheduler_app.worker.witness import Witness
 

@@ -15,8 +15,8 @@ from celery.worker.worker import WorkController
 from django.conf import settings
 
 from scheduler_app.executors.celery import broker_queue
+from scheduler_app.hints.notices import Notices
 from scheduler_app.processes.job import JobRow
-from scheduler_app.transitions.notices import Notices
 from scheduler_app.worker import folder, leftovers
 from scheduler_app.worker.beats import Beats, kill_group
 from scheduler_app.worker.child import start_child

@@ -32,7 +32,7 @@ from scheduler_app.worker.report import Report, send, signature, storable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scheduler_app.transitions.notices import Notices
+    from scheduler_app.hints.notices import Notices
     from scheduler_app.worker.station import Station
 
 FLUSH_INTERVAL_S: Final = 0.1

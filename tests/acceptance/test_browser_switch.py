@@ -23,10 +23,10 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from playwright.sync_api import expect, sync_playwright
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.transitions.ids import uuid7
-from scheduler_app.transitions.notices import Notices
 from tests.integration.dashboard import scene as scenes
 from tests.stack import CHECKOUT, free_port, wait_for
 from tests.world import World
