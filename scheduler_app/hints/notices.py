@@ -44,7 +44,7 @@ class Notices:
         self._lock = threading.Lock()
 
     def wake(self, runs: Iterable[int] = (), **more: object) -> None:
-        """Some scheduler will look at these runs soon. ``more``: events=1, flows=1."""
+        """Some scheduler will look at these runs soon. ``more``: events=1, flows=1, leases=1."""
         self._send(WAKE, {"runs": list(runs), **more})
 
     def changed(self, topics: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, I
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
 from scheduler_app.models.job import Job
-from scheduler_app.models.lease import Lease, LeaseEvent, TakeOver, TakeOverItem
+from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
 from scheduler_app.models.pool import Pool, Variable
 from scheduler_app.models.run import Run, RunAttempt
 from scheduler_app.models.standing import Standing
@@ -34,6 +34,7 @@ __all__ = [
     "FlowVersion",
     "Freeze",
     "Incident",
+    "Inquiry",
     "Installation",
     "Job",
     "Lease",

@@ -116,6 +116,8 @@ class Installation(models.Model):
 
     id = models.UUIDField(primary_key=True)
     created_at = models.DateTimeField()
+    # Flows are hashed into so many shards; `leases reshard` changes it. Shards beyond it retire.
+    shard_count = models.IntegerField(default=16, db_default=16)
 
     class Meta:
         db_table = "installation"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 
 
 class Lease(models.Model):
@@ -40,27 +41,83 @@ class LeaseEvent(models.Model):
 
 
 class TakeOver(models.Model):
-    """One scan of a shard by its new holder."""
+    """One scan of a shard by its new holder; open until each of its items is decided."""
 
     shard = models.IntegerField()
-    holder = models.UUIDField()
+    holder = models.UUIDField()  # a job id, as ``old_holder``
     old_token = models.BigIntegerField(null=True)
     new_token = models.BigIntegerField()
+    cause = models.CharField(max_length=12, default="first")  # first, expired, released, taken_back
+    old_holder = models.UUIDField(null=True)
+    old_renewed_at = models.DateTimeField(null=True)
+    old_expires_at = models.DateTimeField(null=True)  # a release sets it to its own moment
+    acquired_at = models.DateTimeField(null=True)
+    ask_id = models.UUIDField(null=True)  # of the inquiries that were made for it
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    counts = models.JSONField(default=dict)  # {"published","waiting","adopted","lost"}
+    counts = models.JSONField(default=dict)  # decision -> items
 
     class Meta:
         db_table = "take_over"
+        indexes = [
+            # the newest of a shard, and which fail-over is near a moment
+            models.Index(fields=["shard", "-started_at"], name="take_over_of_shard"),
+            # what is not through yet
+            models.Index(
+                fields=["shard"], condition=Q(ended_at__isnull=True), name="take_over_open"
+            ),
+        ]
 
 
 class TakeOverItem(models.Model):
-    """What a take-over decided about one attempt."""
+    """What a take-over found of one attempt, and what it decided."""
 
     take_over = models.ForeignKey(TakeOver, on_delete=models.CASCADE, related_name="items")
     attempt_id = models.UUIDField()
-    decision = models.CharField(max_length=16)  # publish, wait, adopt, lost
+    # unpublished, published, running; ended or unknown: a worker runs it, no live record does
+    found = models.CharField(max_length=12, default="running")
+    # open, published, waiting, adopted, lost, reconciled, ghost, passed_on
+    decision = models.CharField(max_length=16)
     reason = models.TextField(default="", blank=True)
+    worker_job_id = models.UUIDField(null=True)  # the process that had claimed it
+    hostname = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: not claimed
+    pid = models.IntegerField(null=True)
+    decided_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "take_over_item"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["take_over", "attempt_id"], name="take_over_item_of_attempt"
+            ),
+        ]
+        indexes = [models.Index(fields=["attempt_id"], name="take_over_item_attempt")]
+
+
+class Inquiry(models.Model):
+    """Which attempts do you run? One question to one worker, and its answer."""
+
+    ask_id = models.UUIDField()  # one for all workers that were asked together
+    asked_by = models.UUIDField()  # a job id
+    why = models.CharField(max_length=40)  # take_over, silent_attempt
+    worker_job_id = models.UUIDField()
+    hostname = models.CharField(max_length=250)
+    pid = models.IntegerField()
+    asked_at = models.DateTimeField()
+    answered_at = models.DateTimeField(null=True)
+    # [{"attempt_id", "pid", "is_alive", "for_s", "report_waits"}]; null until answered
+    holdings = models.JSONField(null=True)
+
+    class Meta:
+        db_table = "inquiry"
+        indexes = [
+            models.Index(fields=["ask_id"], name="inquiry_of_ask"),
+            # what a worker still has to answer
+            models.Index(
+                fields=["worker_job_id"],
+                condition=Q(answered_at__isnull=True),
+                name="inquiry_unanswered",
+            ),
+            # the newest answer of a worker
+            models.Index(fields=["worker_job_id", "-asked_at"], name="inquiry_of_worker"),
+        ]

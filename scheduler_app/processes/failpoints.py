@@ -1,7 +1,7 @@
 """Failpoints: places where a test may kill, stop or break a process, named in the environment.
 
 ``DAYLIGHT_FAILPOINTS="dispatch.after_commit=kill@2;finish.before=raise"``: at the second time that
-the point is reached the process kills itself. Nothing is read when the variable is absent.
+the point is reached the process kills itself (``stop`` stops it, ``fork`` makes a copy). Nothing is read when the variable is absent.
 """
 
 from __future__ import annotations
@@ -53,5 +53,7 @@ def reach(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+    elif kind == "fork":
+        os.fork()
     elif kind == "raise":
         raise FailpointReached(name)

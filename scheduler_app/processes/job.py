@@ -14,10 +14,13 @@ from django.conf import settings
 
 from scheduler_app.processes import database
 from scheduler_app.transitions.ids import uuid7
+from scheduler_app.transitions.inquiry import answer_inquiries, open_inquiries
 from scheduler_app.transitions.job import beat_job, bury_jobs, end_job, start_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from scheduler_app.transitions.inquiry import Holding
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,7 @@ class JobRow:
         name: str = "",
         detail: dict[str, Any] | None = None,
         on_stop: Callable[[], None] | None = None,
+        holdings: Callable[[], Sequence[Holding]] | None = None,
     ) -> None:
         self.id = uuid7()
         self.kind = kind
@@ -46,6 +50,7 @@ class JobRow:
         self._detail_changed = False
         self._has_progressed = False
         self._on_stop = on_stop
+        self._holdings = holdings  # which attempts this process runs, when somebody asks
         self._progressed = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._beat_forever, name="job-beat", daemon=True)
@@ -113,6 +118,16 @@ class JobRow:
         self._detail_changed = False
         stop = beat_job(connection, job_id=self.id, progressed=progressed, detail=detail)
         bury_jobs(connection, silent_for_s=settings.HEARTBEAT_DEAD_AFTER_S)
+        if self._holdings is not None:
+            self._answer(connection, self._holdings)
         if stop and self._on_stop is not None:
             logger.info("a stop was asked for", extra={"kind": self.kind})
             self._on_stop()
+
+    def _answer(
+        self, connection: psycopg.Connection[Any], holdings: Callable[[], Sequence[Holding]]
+    ) -> None:
+        """Whoever asked which attempts this process runs has the answer of now."""
+        asked = open_inquiries(connection, worker_job_id=self.id)
+        if asked:
+            answer_inquiries(connection, inquiry_ids=asked, holdings=holdings())

@@ -124,7 +124,8 @@ def _attempts() -> Iterator[Compared]:
     def following(column: str) -> Window:
         return Window(Lead(column), partition_by=[F("ti_id"), F("kind")], order_by=F("fence").asc())
 
-    found = TakeOverItem.objects.filter(attempt_id=OuterRef("id"))
+    # Found by a take-over first; one that had a row before keeps the reason it was given.
+    found = TakeOverItem.objects.filter(attempt_id=OuterRef("id"), found="unknown")
     rows = (
         Attempt.objects.annotate(
             next_id=following("id"),

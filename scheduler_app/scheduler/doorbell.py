@@ -25,6 +25,7 @@ class Wake:
     runs: set[int] = field(default_factory=set)
     events: bool = False
     flows: bool = False
+    leases: bool = False  # one was given up, or somebody came who has none
 
 
 class Doorbell:
@@ -44,13 +45,19 @@ class Doorbell:
         self._thread.start()
 
     def ring(
-        self, *, runs: set[int] | None = None, events: bool = False, flows: bool = False
+        self,
+        *,
+        runs: set[int] | None = None,
+        events: bool = False,
+        flows: bool = False,
+        leases: bool = False,
     ) -> None:
         """As if a hint had arrived; also used by this process's own threads."""
         with self._lock:
             self._wake.runs |= runs or set()
             self._wake.events |= events
             self._wake.flows |= flows
+            self._wake.leases |= leases
         self._rang.set()
 
     def wait(self, timeout_s: float) -> Wake:
@@ -96,4 +103,9 @@ class Doorbell:
         except (ValueError, TypeError, AttributeError):
             logger.warning("a hint was not understood", extra={"hint": repr(text[:200])})
             return
-        self.ring(runs=runs, events=bool(hint.get("events")), flows=bool(hint.get("flows")))
+        self.ring(
+            runs=runs,
+            events=bool(hint.get("events")),
+            flows=bool(hint.get("flows")),
+            leases=bool(hint.get("leases")),
+        )

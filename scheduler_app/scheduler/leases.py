@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from scheduler_app.processes import database
+from scheduler_app.rules import leadership
 from scheduler_app.transitions.lease import (
     acquire,
     prove,
@@ -19,9 +19,12 @@ from scheduler_app.transitions.lease import (
     record_fenced_writes,
     release,
     renew,
+    still_named,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
     from uuid import UUID
 
     from scheduler_app.rules.errors import Fenced
@@ -42,18 +45,28 @@ class Leases:
 
     Renewal runs in a thread that is gated on the loop's progress: a stalled decider loses its
     leases. Locally a term is trusted for ``deadline_s`` from the *start* of the last renewal that
-    succeeded; the proof in each deciding transaction is what keeps a stale decision out.
+    succeeded; past that it is given up and must be acquired anew, with a new token and a take-over.
+    The proof in each deciding transaction is what keeps a stale decision out.
     """
 
     def __init__(
-        self, *, holder: UUID, ttl_s: float, renew_interval_s: float, deadline_s: float
+        self,
+        *,
+        holder: UUID,
+        ttl_s: float,
+        renew_interval_s: float,
+        deadline_s: float,
+        on_copied: Callable[[], None] | None = None,
     ) -> None:
         self.holder = holder
         self._ttl_s = ttl_s
         self._renew_interval_s = renew_interval_s
         self._deadline_s = deadline_s
+        self._on_copied = on_copied
         self._terms: dict[int, int] = {}
         self._trusted_from: dict[int, float] = {}
+        self._seen: dict[int, datetime] = {}  # our last renewal, as the database wrote it
+        self._untold: list[tuple[dict[int, int], str]] = []  # demotions that wait for the database
         self._lock = threading.Lock()
         self._loop_progress = boot_clock_s()
         self._stop = threading.Event()
@@ -95,32 +108,31 @@ class Leases:
         self, connection: psycopg.Connection[Any], *, dead_after_s: float
     ) -> dict[int, int]:
         """Toward the fair share: newly acquired terms, if any. Called by the loop, at a safe point."""
-        with connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(
-                "SELECT (SELECT count(*) FROM lease), (SELECT count(*) FROM job"
-                "  WHERE kind = 'scheduler' AND ended_at IS NULL AND id <> %s"
-                "  AND heartbeat_at > clock_timestamp() - make_interval(secs => %s::float8))",
-                [self.holder, dead_after_s],
-            )
-            row = cursor.fetchone()
-        assert row is not None
-        shards, others = int(row[0]), int(row[1])
-        share = math.ceil(shards / (others + 1))
         with self._lock:
             held = dict(self._terms)
-        if len(held) > share:
-            shard = max(held)
-            self.give_up(connection, {shard: held[shard]}, why="rebalanced to the fair share")
+        shards, free, long_free, peers = self._look(connection, held, dead_after_s)
+        plan = leadership.balance(
+            shards=shards, held=len(held), peers=peers, free=free, long_free=long_free
+        )
+        if plan.give_up:
+            extra = sorted(held)[-plan.give_up :]
+            why = (
+                f"{shards} shards among {len(peers) + 1} schedulers are {plan.share} each,"
+                f" and this one had {len(held)}"
+            )
+            self.give_up(connection, {shard: held[shard] for shard in extra}, why=why)
             return {}
-        if len(held) == shards or len(held) >= share:
+        if not plan.want:
             return {}
         sent = boot_clock_s()
-        new = acquire(connection, holder=self.holder, want=share - len(held), ttl_s=self._ttl_s)
+        new = acquire(connection, holder=self.holder, want=plan.want, ttl_s=self._ttl_s, held=held)
         with self._lock:
             self._terms.update(new)
             self._trusted_from.update(dict.fromkeys(new, sent))
+            for shard in new:
+                self._seen.pop(shard, None)
         if new:
-            logger.info("leases acquired", extra={"shards": sorted(new), "share": share})
+            logger.info("leases acquired", extra={"shards": sorted(new), "share": plan.share})
         return new
 
     def give_up(
@@ -141,62 +153,139 @@ class Leases:
         with self._lock:
             held = dict(self._terms)
         if connection is not None and held:
-            self.give_up(connection, held, why="shutdown")
+            self.give_up(connection, held, why="the scheduler stopped")
+
+    def _look(
+        self, connection: psycopg.Connection[Any], held: dict[int, int], dead_after_s: float
+    ) -> tuple[int, int, int, list[leadership.Peer]]:
+        """Shards there are, can be had, could be had for a ttl; and the other schedulers.
+
+        A peer is one that gets on: its loop moves, and no lease of its ran out.
+        """
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(
+                _LOOK,
+                {
+                    "me": self.holder,
+                    "held": sorted(held),
+                    "dead_after_s": dead_after_s,
+                    "ttl_s": self._ttl_s,
+                },
+            )
+            row = cursor.fetchone()
+        assert row is not None, "a SELECT without FROM gives one row"
+        shards, free, long_free, peers = row
+        return shards, free, long_free, [leadership.Peer(held=number) for number in peers]
 
     def _drop(self, shard: int) -> None:
         self._terms.pop(shard, None)
         self._trusted_from.pop(shard, None)
+        self._seen.pop(shard, None)
+
+    # -- the thread ---------------------------------------------------------------------------
 
     def _renew_forever(self) -> None:
         connection: psycopg.Connection[Any] | None = None
         while not self._stop.wait(self._renew_interval_s):
             if boot_clock_s() - self._loop_progress > self._deadline_s:
-                self._demote(connection, "the loop made no progress")
-                continue
+                self._demote(
+                    f"its loop made no progress for more than {self._deadline_s:g} s",
+                    stale_only=False,
+                )
             try:
                 if connection is None or connection.closed:
                     connection = database.connect("lease", name="renewal")
                 self._renew_once(connection)
+                self._tell(connection)
             except psycopg.Error as error:
                 logger.warning("renewal failed", extra={"error": str(error)})
                 if connection is not None:
                     connection.close()
                 connection = None
+                with self._lock:
+                    # What the last statement did is not known.
+                    self._seen.clear()
+            self._demote(
+                f"no renewal that began in the last {self._deadline_s:g} s was answered",
+                stale_only=True,
+            )
         if connection is not None:
             connection.close()
 
     def _renew_once(self, connection: psycopg.Connection[Any]) -> None:
         sent = boot_clock_s()
         with self._lock:
-            terms = dict(self._terms)
+            terms, seen = dict(self._terms), dict(self._seen)
         if not terms:
             return
-        held = renew(connection, holder=self.holder, terms=terms, ttl_s=self._ttl_s)
+        renewed = renew(connection, holder=self.holder, terms=terms, ttl_s=self._ttl_s, seen=seen)
+        lost: dict[int, int] = {}
         with self._lock:
             for shard, token in terms.items():
                 if self._terms.get(shard) != token:
-                    continue
-                if shard in held:
+                    continue  # given up, or acquired anew, meanwhile
+                if shard in renewed:
                     self._trusted_from[shard] = sent
+                    self._seen[shard] = renewed[shard]
                 else:
+                    lost[shard] = token
                     self._drop(shard)
-        lost = {shard: terms[shard] for shard in terms if shard not in held}
         if lost:
-            logger.warning("leases were lost", extra={"shards": sorted(lost)})
-            record_demotion(
-                connection, holder=self.holder, terms=lost, why="the renewal found another holder"
-            )
+            self._lost(connection, lost)
 
-    def _demote(self, connection: psycopg.Connection[Any] | None, why: str) -> None:
+    def _lost(self, connection: psycopg.Connection[Any], lost: dict[int, int]) -> None:
+        logger.warning("leases were lost", extra={"shards": sorted(lost)})
+        if still_named(connection, holder=self.holder, terms=lost):
+            # A fork or a restored image of this process: only one of the two may go on.
+            with self._lock:
+                for shard in list(self._terms):
+                    self._drop(shard)
+            why = "another process renews under its id; this copy of it ends"
+            record_demotion(connection, holder=self.holder, terms=lost, why=why)
+            if self._on_copied is not None:
+                self._on_copied()
+            return
+        why = "its renewal found that another scheduler had taken the lease"
+        record_demotion(connection, holder=self.holder, terms=lost, why=why)
+
+    def _demote(self, why: str, *, stale_only: bool) -> None:
+        """All terms, or those that are not to be trusted any more, are dropped; told when it can be."""
+        limit = boot_clock_s() - self._deadline_s
         with self._lock:
-            terms = dict(self._terms)
+            terms = {
+                shard: token
+                for shard, token in self._terms.items()
+                if not stale_only or self._trusted_from[shard] <= limit
+            }
             for shard in terms:
                 self._drop(shard)
-        if not terms:
-            return
-        logger.warning("demoted", extra={"why": why, "shards": sorted(terms)})
-        try:
-            if connection is not None:
-                record_demotion(connection, holder=self.holder, terms=terms, why=why)
-        except psycopg.Error as error:
-            logger.warning("the demotion was not recorded", extra={"error": str(error)})
+        if terms:
+            logger.warning("demoted", extra={"why": why, "shards": sorted(terms)})
+            self._untold.append((terms, why))
+
+    def _tell(self, connection: psycopg.Connection[Any]) -> None:
+        """Demotions that nobody could be told of until now are lease events."""
+        while self._untold:
+            terms, why = self._untold[0]
+            record_demotion(connection, holder=self.holder, terms=terms, why=why)
+            self._untold.pop(0)
+
+
+_LOOK: Final = """
+WITH peer AS (
+  SELECT j.id, count(l.shard) FILTER (WHERE l.expires_at >= clock_timestamp()) AS held,
+         count(l.shard) FILTER (WHERE l.expires_at < clock_timestamp()) AS expired
+    FROM job j LEFT JOIN lease l ON l.holder = j.id
+   WHERE j.kind = 'scheduler' AND j.ended_at IS NULL AND j.id <> %(me)s
+     AND least(j.heartbeat_at, j.progress_at)
+         > clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8)
+   GROUP BY j.id),
+free AS (
+  SELECT expires_at FROM lease
+   WHERE holder IS NULL OR expires_at < clock_timestamp()
+      OR holder = %(me)s AND shard <> ALL(%(held)s::int[]))
+SELECT (SELECT count(*) FROM lease)::int, (SELECT count(*) FROM free)::int,
+       (SELECT count(*) FROM free
+         WHERE expires_at < clock_timestamp() - make_interval(secs => %(ttl_s)s::float8))::int,
+       (SELECT coalesce(array_agg(held::int), '{}') FROM peer WHERE expired = 0)
+"""

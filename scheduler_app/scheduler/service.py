@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +14,7 @@ import psycopg
 from django.conf import settings
 
 from scheduler_app.hints.notices import Notices
-from scheduler_app.processes import database
+from scheduler_app.processes import database, failpoints
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
 from scheduler_app.scheduler import sweep
@@ -21,7 +23,7 @@ from scheduler_app.scheduler.doorbell import Doorbell
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.publish import publish
-from scheduler_app.scheduler.take_over import take_over
+from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.identity import database_identity
@@ -35,6 +37,7 @@ TICK_GAP_S: Final = 0.008  # hints that come closer than this share a tick
 EVENTS_INTERVAL_S: Final = 1.0  # while events wait for their grace to pass
 AGAIN_S: Final = 0.1  # runs that were locked, or that could not be finished with
 ERROR_PAUSE_S: Final = 0.5
+COPY_EXIT_CODE: Final = 75  # try again: started anew, it has an id of its own
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ class Scheduler:
             ttl_s=settings.LEASE_TTL_S,
             renew_interval_s=settings.LEASE_RENEW_INTERVAL_S,
             deadline_s=settings.LEASE_DEADLINE_S,
+            on_copied=self._copied,
         )
         self._doorbell = Doorbell(settings.CACHE_URL)
         self._ticker = Ticker(self._leases)
@@ -69,6 +73,8 @@ class Scheduler:
         self._queued: dict[str, set[int]] = {}  # runs that wait for a run of their flow to end
         self._retry_at: dict[int, float] = {}  # run -> monotonic time of its next retry
         self._queue_slots: dict[str, int] = {}
+        self._unscanned: dict[int, int] = {}  # new terms whose live attempts were not gone over yet
+        self._is_copy = False  # another process goes on under this one's id
         self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
         self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
 
@@ -77,11 +83,12 @@ class Scheduler:
         self._stopping.set()
         self._doorbell.stop()
 
-    def run(self) -> None:
-        """Decides until stopped. Raises ``psycopg.OperationalError`` if the database is not there."""
+    def run(self) -> int:
+        """Decides until stopped; the exit code. Raises ``psycopg.OperationalError`` without a database."""
         self._job.start()
         self._leases.start()
         self._doorbell.start()
+        self._notices.wake(leases=1)
         catalog = threading.Thread(
             target=self._watch_flows,
             args=(self._scanned, self._stopping),
@@ -93,9 +100,19 @@ class Scheduler:
             while not self._stopping.is_set():
                 self._guarded(self._turn)
         finally:
-            self._leases.stop(self._connection)
-            self._job.end()
+            self._leases.stop(None if self._is_copy else self._connection)
+            if not self._is_copy:
+                self._notices.wake(leases=1)
+                self._notices.changed(["leases", "home"])
+                self._job.end()
             self._executor.close()
+        return COPY_EXIT_CODE if self._is_copy else 0
+
+    def _copied(self) -> None:
+        """A copy of this process goes on in its place: leases and job row are the copy's."""
+        logger.error("another process runs under this one's job id; this one ends")
+        self._is_copy = True
+        self.stop()
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """A fault of one turn is logged and the next turn starts afresh; the loop never ends by it."""
@@ -113,6 +130,11 @@ class Scheduler:
 
     def _turn(self) -> None:
         wake = self._doorbell.wait(self._pause_s())
+        failpoints.reach("turn.begin")
+        if os.getpid() != self._job.pid:
+            # A fork of a scheduler: its connections, threads and leases are its parent's.
+            sys.stderr.write("This is a fork of a scheduler; only its parent decides.\n")
+            os._exit(COPY_EXIT_CODE)
         now = time.monotonic()
         self._leases.loop_progressed()
         self._job.progressed()
@@ -121,10 +143,10 @@ class Scheduler:
         if wake.runs:
             # Something moved: there may be room for those that had none.
             self._dirty |= self._waiting
-        if now >= self._next["balance"]:
+        if wake.leases or now >= self._next["balance"]:
             self._next["balance"] = now + settings.LEASE_RENEW_INTERVAL_S
             self._balance(connection)
-        terms = self._leases.terms()
+        terms = {s: t for s, t in self._leases.terms().items() if s not in self._unscanned}
         if not terms:
             return
         if wake.flows or now >= self._next["runs"]:
@@ -239,9 +261,11 @@ class Scheduler:
         self._dirty |= active
         self._waiting &= active
         self._retry_at = {run: at for run, at in self._retry_at.items() if run in active}
-        if not active:
-            return
         try:
+            if follow_up(connection, leases=self._leases, terms=terms):
+                self._notices.changed(["leases"])
+            if not active:
+                return
             messages = sweep.unpublished(
                 connection, terms=terms, older_than_s=sweep.UNPUBLISHED_AFTER_S
             )
@@ -266,10 +290,25 @@ class Scheduler:
             self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
 
     def _balance(self, connection: psycopg.Connection[Any]) -> None:
-        new = self._leases.balance(connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S)
-        if not new:
+        """Shards are taken or given up; nothing is decided for a new one before it was gone over."""
+        before = self._leases.terms()
+        self._unscanned |= self._leases.balance(
+            connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S
+        )
+        held = self._leases.terms()
+        if before.keys() - held.keys():
+            self._notices.wake(leases=1)
+            self._notices.changed(["leases", "home"])
+        self._unscanned = {s: t for s, t in self._unscanned.items() if held.get(s) == t}
+        if not self._unscanned:
             return
-        take_over(connection, leases=self._leases, new_terms=new)
+        failpoints.reach("lease.acquired")
+        try:
+            take_over(connection, leases=self._leases, new_terms=self._unscanned)
+        except Fenced as error:
+            self._leases.refused(connection, error, self._unscanned, "take_over")
+            raise
+        self._unscanned = {}
         self._next.update(sweep=0.0, runs=0.0, events=0.0)
         self._notices.changed(["leases", "home"])
 

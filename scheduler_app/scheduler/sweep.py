@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 from psycopg.rows import class_row, dict_row, tuple_row
 
+from scheduler_app.scheduler import silent
 from scheduler_app.transitions.attempt import Message, lose, note_republished
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.incident import raise_incident, resolve_incident
@@ -172,12 +173,14 @@ def lose_silent(
 ) -> set[int]:
     """Attempts whose heartbeat died are lost; the runs that moved.
 
+    Where only the attempt is silent and its worker beats, the worker is asked first.
     A breaker: when several workers fall silent together, that is an outage of something shared;
     nothing is killed and an incident is raised, until their beats return or a long time passed.
     """
     dead_after_s = settings.HEARTBEAT_DEAD_AFTER_S
     rows = _running(connection, terms, dead_after_s)
     stale = [row for row in rows if row["is_stale"]]
+    stale = silent.absent(connection, asked_by=leases.holder, stale=stale)
     if not stale:
         resolve_incident(connection, kind="mass_heartbeat_loss", subject="workers")
         return set()
@@ -253,7 +256,7 @@ def _running(
 ) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "SELECT p.id AS attempt_id, p.worker_job_id,"
+            "SELECT p.id AS attempt_id, p.worker_job_id, s.seen AS seen_at,"
             "  s.seen < clock_timestamp() - make_interval(secs => %(dead_s)s::float8) AS is_stale,"
             "  s.seen < clock_timestamp() - make_interval(secs => 3 * %(dead_s)s::float8)"
             "   AS is_long_silent"

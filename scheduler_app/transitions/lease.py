@@ -12,18 +12,27 @@ from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
 from scheduler_app.rules.errors import Fenced
+from scheduler_app.transitions.counters import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     import psycopg
 
 # FOR UPDATE is the one row lock that KEY SHARE (the proof) conflicts with.
+# A lease that this very process holds and does not know of (it stopped trusting it, or the answer
+# to its acquisition was lost) may be taken back before it runs out: a new token all the same.
 _ACQUIRE = """
 WITH free AS (
-  SELECT shard, holder AS old_holder, token AS old_token, expires_at AS old_expires_at FROM lease
+  SELECT shard, holder AS old_holder, token AS old_token, renewed_at AS old_renewed_at,
+         expires_at AS old_expires_at,
+         CASE WHEN holder = %(holder)s THEN 'taken_back' WHEN holder IS NOT NULL THEN 'expired'
+              WHEN token = 0 THEN 'first' ELSE 'released' END AS cause
+    FROM lease
    WHERE holder IS NULL OR expires_at < clock_timestamp()
+      OR %(held)s::int[] IS NOT NULL AND holder = %(holder)s AND shard <> ALL(%(held)s::int[])
    ORDER BY expires_at NULLS FIRST, shard LIMIT %(want)s FOR UPDATE SKIP LOCKED),
 taken AS (
   UPDATE lease l
@@ -31,39 +40,50 @@ taken AS (
          renewed_at = clock_timestamp(),
          expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s::float8)
     FROM free WHERE l.shard = free.shard
-  RETURNING l.shard, l.token, free.old_holder, free.old_token, free.old_expires_at),
+  RETURNING l.shard, l.token, l.acquired_at, free.old_holder, free.old_token, free.old_renewed_at,
+            free.old_expires_at, free.cause),
 expired AS (
   INSERT INTO lease_event (shard, kind, holder, token, at, detail)
-  SELECT shard, 'expired', old_holder, old_token, clock_timestamp(),
-         jsonb_build_object('expires_at', old_expires_at, 'taken_by', %(holder)s::text)
-    FROM taken WHERE old_holder IS NOT NULL),
+  SELECT shard, 'expired', old_holder, old_token, acquired_at,
+         jsonb_build_object('expires_at', old_expires_at, 'renewed_at', old_renewed_at,
+                            'taken_by', %(holder)s::text)
+    FROM taken WHERE cause = 'expired'),
 acquired AS (
   INSERT INTO lease_event (shard, kind, holder, token, at, detail)
-  SELECT shard, 'acquired', %(holder)s, token, clock_timestamp(),
-         jsonb_build_object('from', old_holder::text, 'ttl_s', %(ttl_s)s::float8)
+  SELECT shard, 'acquired', %(holder)s, token, acquired_at,
+         jsonb_build_object('cause', cause, 'from', old_holder::text, 'old_token', old_token,
+                            'old_renewed_at', old_renewed_at, 'old_expires_at', old_expires_at,
+                            'gap_s', CASE WHEN cause IN ('expired', 'released') THEN
+                               greatest(0, extract(epoch FROM acquired_at - old_expires_at)) END,
+                            'ttl_s', %(ttl_s)s::float8)
     FROM taken)
 SELECT shard, token, old_holder, old_token FROM taken ORDER BY shard
 """
 
 # All terms of a holder at once. A renewal after the expiry is allowed while nobody took the shard.
+# `seen` is the renewal that this process made last, null when it does not know: another value in the
+# row is the hand of a copy of this process.
 _RENEW = """
 WITH mine AS (
   SELECT l.shard, l.token, l.expires_at FROM lease l
-    JOIN unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)
+    JOIN unnest(%(shard)s::int[], %(token)s::bigint[], %(seen)s::timestamptz[])
+         AS m(shard, token, seen)
       ON m.shard = l.shard AND m.token = l.token
-   WHERE l.holder = %(holder)s ORDER BY l.shard FOR NO KEY UPDATE OF l),
+   WHERE l.holder = %(holder)s AND (m.seen IS NULL OR l.renewed_at = m.seen)
+   ORDER BY l.shard FOR NO KEY UPDATE OF l),
 renewed AS (
   UPDATE lease l
      SET renewed_at = clock_timestamp(),
          expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s::float8)
     FROM mine WHERE l.shard = mine.shard
-  RETURNING l.shard, l.token, mine.expires_at AS old_expires_at),
+  RETURNING l.shard, l.token, l.renewed_at, mine.expires_at AS old_expires_at),
 late AS (
   INSERT INTO lease_event (shard, kind, holder, token, at, detail)
   SELECT shard, 'renewed_late', %(holder)s, token, clock_timestamp(),
-         jsonb_build_object('expired_at', old_expires_at)
-    FROM renewed WHERE old_expires_at < clock_timestamp())
-SELECT shard FROM renewed
+         jsonb_build_object('expired_at', old_expires_at,
+                            'late_s', extract(epoch FROM renewed_at - old_expires_at))
+    FROM renewed WHERE old_expires_at < renewed_at)
+SELECT shard, renewed_at FROM renewed
 """
 
 _RELEASE = """
@@ -90,23 +110,55 @@ SELECT l.shard FROM lease l
 
 
 def acquire(
-    connection: psycopg.Connection[Any], *, holder: UUID, want: int, ttl_s: float
+    connection: psycopg.Connection[Any],
+    *,
+    holder: UUID,
+    want: int,
+    ttl_s: float,
+    held: Collection[int] | None = None,
 ) -> dict[int, int]:
     """At most ``want`` free or expired shards are held by ``holder``: ``{shard: new token}``.
 
-    Shards that another transaction is proving or taking are skipped. Runs in autocommit.
+    ``held`` are the shards that the holder knows that it holds: others that have its name are taken
+    back; without it none is. Shards that another transaction is proving or taking are skipped. Runs in autocommit.
     """
+    known = None if held is None else sorted(held)
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(_ACQUIRE, {"want": want, "holder": holder, "ttl_s": ttl_s})
+        cursor.execute(_ACQUIRE, {"want": want, "holder": holder, "ttl_s": ttl_s, "held": known})
         return {row[0]: row[1] for row in cursor.fetchall()}
 
 
 def renew(
-    connection: psycopg.Connection[Any], *, holder: UUID, terms: Mapping[int, int], ttl_s: float
-) -> frozenset[int]:
-    """The shards of ``terms`` (shard to token) that are still held and run for another ttl."""
+    connection: psycopg.Connection[Any],
+    *,
+    holder: UUID,
+    terms: Mapping[int, int],
+    ttl_s: float,
+    seen: Mapping[int, datetime] | None = None,
+) -> dict[int, datetime]:
+    """The shards of ``terms`` (shard to token) that run for another ttl, each with its renewal.
+
+    ``seen`` has the renewals that the holder made last, where it knows them: a shard that somebody
+    renewed since under the same name is left alone.
+    """
+    arrays = _arrays(terms)
+    known = [(seen or {}).get(shard) for shard in arrays["shard"]]
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(_RENEW, {**_arrays(terms), "holder": holder, "ttl_s": ttl_s})
+        cursor.execute(_RENEW, {**arrays, "seen": known, "holder": holder, "ttl_s": ttl_s})
+        return dict(cursor.fetchall())
+
+
+def still_named(
+    connection: psycopg.Connection[Any], *, holder: UUID, terms: Mapping[int, int]
+) -> frozenset[int]:
+    """The shards of ``terms`` whose rows still name this holder and token."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT l.shard FROM lease l JOIN unnest(%(shard)s::int[], %(token)s::bigint[])"
+            " AS m(shard, token) ON m.shard = l.shard AND m.token = l.token"
+            " WHERE l.holder = %(holder)s",
+            {**_arrays(terms), "holder": holder},
+        )
         return frozenset(row[0] for row in cursor.fetchall())
 
 
@@ -146,12 +198,15 @@ def record_fenced_writes(
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "INSERT INTO lease_event (shard, kind, holder, token, at, detail)"
-            " SELECT l.shard, 'fenced_write', %(holder)s, m.token, clock_timestamp(),"
+            " SELECT m.shard, 'fenced_write', %(holder)s, m.token, clock_timestamp(),"
             "  jsonb_build_object('step', %(step)s::text, 'token_presented', m.token,"
             "   'token_current', l.token, 'holder_current', l.holder::text,"
-            "   'sentence', format('token %%s < %%s', m.token, l.token))"
-            " FROM lease l JOIN unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)"
-            "  ON m.shard = l.shard",
+            "   'sentence', CASE WHEN l.shard IS NULL THEN format('token %%s, no lease', m.token)"
+            "    WHEN l.token = m.token THEN format('token %%s of another holder', m.token)"
+            "    ELSE format('token %%s < %%s', m.token, l.token) END)"
+            # A row that is gone refuses too: without a lease nobody decides.
+            " FROM unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)"
+            "  LEFT JOIN lease l ON l.shard = m.shard",
             {**_arrays({s: terms[s] for s in shards}), "holder": holder, "step": step},
         )
         cursor.execute(
@@ -171,6 +226,7 @@ def record_demotion(
             " FROM unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)",
             {**_arrays(terms), "holder": holder, "detail": Jsonb({"why": why})},
         )
+    count(connection, "scheduler_demotions_total", len(terms))
 
 
 def _arrays(terms: Mapping[int, int]) -> dict[str, list[int]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
+    from scheduler_app.transitions.inquiry import Holding
 
 TURN_S: Final = 0.5
 POLL_S: Final = 0.05
@@ -56,6 +57,7 @@ class Worker:
             name=name,
             detail={"queues": self._queues, "concurrency": concurrency},
             on_stop=self.stop,
+            holdings=self._holdings,
         )
         self._notices = Notices(settings.CACHE_URL)
         self._stopping = threading.Event()
@@ -95,6 +97,10 @@ class Worker:
         self._stopping.set()
         self._ended.wait(settings.WORKER_DRAIN_S + 2 * STOP_GRACE_S + 3 * FLUSH_S)
         return int(consumer.exitcode or 0)
+
+    def _holdings(self) -> list[Holding]:
+        witness: Witness | None = getattr(self, "_witness", None)
+        return [] if witness is None else witness.holdings()  # asked before it took anything
 
     def _consumer(self) -> WorkController:
         self._app.conf.worker_lost_wait = POOL_LOST_WAIT_S

@@ -23,6 +23,7 @@ from scheduler_app.rules import reconcile
 from scheduler_app.rules.states import AttemptOutcome
 from scheduler_app.transitions.attempt import hand_back
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
+from scheduler_app.transitions.inquiry import Holding
 from scheduler_app.worker.facts import Facts, facts_of
 from scheduler_app.worker.folder import REPORT, STOP
 from scheduler_app.worker.link import KeptConnection
@@ -148,6 +149,20 @@ class Witness:
     def executions(self) -> list[Execution]:
         """What the children execute now."""
         return list(self._executions.values())
+
+    def holdings(self) -> list[Holding]:
+        """What the children have in their hands now, for whoever asks over the database."""
+        now = time.monotonic()
+        return [
+            Holding(
+                attempt_id=execution.attempt_id,
+                pid=execution.pid,
+                is_alive=_is_process(execution.pid),
+                for_s=now - execution.since,
+                report_waits=self._at.folder.read(execution.attempt_id, REPORT) is not None,
+            )
+            for execution in self.executions()
+        ]
 
     def still_executes(self, execution: Execution) -> bool:
         """Whether that child is still at that delivery, as far as the event loop knows."""
@@ -340,6 +355,16 @@ class Witness:
         if execution.stop_why:
             self._at.folder.drop(execution.attempt_id, STOP)
         return execution
+
+
+def _is_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _plain(verdict: reconcile.Verdict) -> Judgement | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 from celery.app import app_or_default
@@ -33,4 +34,5 @@ class Command(BaseCommand):
         scheduler = Scheduler(executor=CeleryExecutor(app_or_default()), watch_flows=watch_flows)
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
-        scheduler.run()
+        if code := scheduler.run():
+            sys.exit(code)
