@@ -37,6 +37,7 @@ class EventSerializer(StandingSerializer):
     verdict = serializers.CharField()
     verdict_code = serializers.CharField(allow_null=True)
     verdict_reason = serializers.CharField(allow_null=True)
+    verdict_detail = serializers.JSONField(allow_null=True)
     judged_at = serializers.DateTimeField(allow_null=True)
 
 

@@ -13,6 +13,7 @@ class ExecutorEvent(Standing):
     """One statement of a witness about an attempt. Append-only; judged once.
 
     ``verdict`` is ``pending`` until judged, then immutable (a database trigger refuses changes).
+    Without ``attempt_id`` it is about a try of its task instance: all that its source knows.
     """
 
     attempt_id = models.UUIDField(null=True)
@@ -38,6 +39,8 @@ class ExecutorEvent(Standing):
     verdict = models.CharField(max_length=12, default="pending")
     verdict_code = models.CharField(max_length=40, null=True)  # noqa: DJ001 - null: nothing to add
     verdict_reason = models.TextField(null=True)  # noqa: DJ001 - null until judged
+    # The values that the verdict compared; the sentence is made of them.
+    verdict_detail = models.JSONField(null=True)
     judged_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -60,4 +63,9 @@ class ExecutorEvent(Standing):
             ),
             models.Index(fields=["attempt_id"], name="executor_event_of_attempt"),
             models.Index(fields=["run"], name="executor_event_of_run"),
+            models.Index(
+                fields=["ti_id", "try_number", "id"],
+                condition=Q(attempt_id__isnull=True, ti_id__isnull=False),
+                name="executor_event_by_try",
+            ),
         ]

@@ -43,6 +43,7 @@ class EventRow(lens.Standing):
     verdict: str
     verdict_code: str | None
     verdict_reason: str | None
+    verdict_detail: Mapping[str, Any] | None  # the compared values
     judged_at: datetime | None
 
 

@@ -1,9 +1,10 @@
-"""What an executor event means for the attempt that it names: a verdict, a reason, an action.
+"""What an executor event means for the execution that it tells of: a verdict, a reason, an action.
 
 An event is what a witness outside the user code says. It never grants success; it may only start
 a loss check. Every dispatch has its own attempt id, so an event of an execution that was replaced
 (a late exit after a deferral, a message of a lost worker) is told from one about the current
-execution by identity, not by guessing from states and try numbers.
+execution by identity, not by guessing from states and try numbers: ``reconcile``. An executor that
+knows only task and try number leaves no more than that guess: ``judge_by_try``.
 """
 
 from __future__ import annotations
@@ -25,10 +26,21 @@ WORKER_LOST: Final = "worker_lost"  # the worker, or a part of it, fell silent
 HANDED_BACK: Final = "handed_back"  # the worker shuts down and gives it back
 DELIVERY_REFUSED: Final = "delivery_refused"  # a message arrived and nothing was started
 LATE_REPORT: Final = "late_report"  # a result arrived that the database did not take
+EXECUTOR_QUEUED: Final = "executor_queued"  # an executor took it on; it may say its handle
+EXECUTOR_RUNNING: Final = "executor_running"  # an executor started it; it may say its handle
+
+HANDLES: Final = frozenset({EXECUTOR_QUEUED, EXECUTOR_RUNNING})  # nothing follows from them
+EXITS: Final = frozenset({EXIT_SUCCESS, EXIT_FAILED, EXIT_KILLED, WORKER_LOST})
+_KINDS: Final = HANDLES | EXITS | {HANDED_BACK, DELIVERY_REFUSED, LATE_REPORT}
 
 KILLED_EXTERNALLY: Final = "killed_externally"  # codes of confirmed events; no row is set aside
 LOST: Final = "worker_lost"
 NEVER_CLAIMED: Final = "never_claimed"
+CLEARED: Final = "cleared_and_stopped"
+CLOSED: Final = "task_over"
+
+_FROZEN: Final = "Its task is frozen; what follows waits for the thaw."
+_UNDER_WAY: Final = "Its report may still be under way."
 
 VerdictName = Literal["pending", "confirmed", "ignored", "refused", "ghost"]
 
@@ -77,6 +89,28 @@ class Facts:
     infrastructure_budget: int = 0
 
 
+class QueuedBy(StrEnum):
+    """Who handed out the execution that is current now, seen from an event's source."""
+
+    SOURCE = "source"  # the one that the event is of
+    ANOTHER = "another"  # another scheduler; or anyone, after the event was received
+    NOBODY = "nobody"  # it is handed out to no one: it was taken back, or never given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryFacts:
+    """What the verdict on an event without an attempt id depends on, beside its task instance."""
+
+    grace_over: bool  # a report under way would have arrived by now
+    queued_by: QueuedBy
+    executor_holds: bool  # the source holds another execution of the same try
+    is_resumed: bool  # the current attempt goes on after a deferral
+    current_attempt_id: str | None
+    attempt_state: AttemptState | None = None  # of the current attempt
+    outcome: AttemptOutcome | None = None
+    deferred_attempt_id: str | None = None  # the last one of this try that ended by deferring
+
+
 class Action(StrEnum):
     """What has to follow, by compare-and-set: the world may have moved since the facts were read."""
 
@@ -84,6 +118,8 @@ class Action(StrEnum):
     PUBLISH_AGAIN = "publish_again"  # the same attempt
     FAIL_KILLED = "fail_killed"  # ended as terminated; a retry is used
     MARK_LOST = "mark_lost"  # ended as lost; infrastructure budget is used
+    BEGIN_ANEW = "begin_anew"  # cleared, and stopped now: none again, with a whole budget
+    CLOSE = "close"  # the attempt ended; its task stays as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +149,10 @@ def reconcile(
     """The verdict on an event that names an attempt by its id.
 
     ``attempt`` is null if no such attempt was issued, ``ti`` if it has no parents (a ghost that was
-    recorded before). An executor that knows only task and try number needs another rule, which
-    guesses where this one knows.
+    recorded before).
     """
-    judged = _Judged(event, attempt, ti)
+    judged = _Judged(event, "reconcile", ti)
+    judged.compare_attempt(event, attempt)
     # The worker compared the message with the rows; one of another database has no row here.
     has_row = attempt is not None or facts.refusal == "fenced_other_database"
     if event.kind == DELIVERY_REFUSED and facts.refusal and has_row:
@@ -125,10 +161,14 @@ def reconcile(
         return judged.say("ghost", "ghost_no_record")
     if event.kind == DELIVERY_REFUSED:
         return judged.say("refused", _refusal_from_facts(attempt, ti))
+    if event.kind not in _KINDS:
+        return judged.say("ignored", "unknown_kind")
     if attempt.outcome is AttemptOutcome.DEFERRED:
         return judged.say("ignored", "stale_after_defer")
     if not attempt.is_current:
         return judged.say("ignored", "stale_superseded")
+    if event.kind in HANDLES:
+        return judged.note_handle()
     match attempt.state:
         case AttemptState.ENDED:
             return _after_the_end(judged, attempt)
@@ -143,15 +183,21 @@ def reconcile(
 class _Judged:
     """The event with the compared values, ready to be put into words."""
 
-    def __init__(self, event: Event, attempt: AttemptFacts | None, ti: TaskFacts | None) -> None:
+    def __init__(self, event: Event, rule: str, ti: TaskFacts | None) -> None:
         self.kind = event.kind
         self.word = visibility.EVENT_WORDS.get(event.kind, event.kind)
-        self.detail: dict[str, Any] = {
-            **event.claimed,
-            "rule": "reconcile",
-            "event": self.word,
-            "attempt_id": event.attempt_id,
-        }
+        self.handle = event.claimed.get("info")
+        self.detail: dict[str, Any] = {**event.claimed, "rule": rule, "event": self.word}
+        if ti is not None:
+            self.detail |= {
+                "task_state": ti.state,
+                "task_try_number": ti.try_number,
+                "next_method": ti.next_method,
+            }
+
+    def compare_attempt(self, event: Event, attempt: AttemptFacts | None) -> None:
+        """The values of the attempt that the event names are compared."""
+        self.detail["attempt_id"] = event.attempt_id
         if attempt is not None:
             self.detail |= {
                 "attempt_state": attempt.state,
@@ -160,12 +206,19 @@ class _Judged:
                 "superseded_by": attempt.superseded_by,
             }
             self.detail.setdefault("current_attempt_id", attempt.superseded_by)
-        if ti is not None:
-            self.detail |= {
-                "task_state": ti.state,
-                "task_try_number": ti.try_number,
-                "next_method": ti.next_method,
-            }
+
+    def compare_try(self, event: Event, facts: TryFacts) -> None:
+        """The values that stand in for an attempt id are compared."""
+        self.detail |= {
+            "try_number": event.try_number,
+            "attempt_id": facts.deferred_attempt_id,
+            "current_attempt_id": facts.current_attempt_id,
+            "attempt_state": facts.attempt_state,
+            "outcome": facts.outcome,
+            "queued_by": facts.queued_by,
+            "executor_holds": facts.executor_holds,
+            "is_resumed": facts.is_resumed,
+        }
 
     def say(self, verdict: VerdictName, code: str) -> Verdict:
         """The verdict with the sentence that its code has in the table of reasons."""
@@ -183,6 +236,11 @@ class _Judged:
         return Verdict(
             verdict="confirmed", code=code, reason=reason, action=action, detail=self.detail
         )
+
+    def note_handle(self) -> Verdict:
+        """The executor has it, and perhaps said by which handle; nothing follows."""
+        handle = "no handle" if self.handle is None else f"the handle {self.handle}"
+        return self.confirm(f"{self.word}, with {handle}.")
 
     def wait(self, reason: str) -> Verdict:
         """Too early to tell."""
@@ -210,7 +268,7 @@ def _before_the_claim(judged: _Judged, attempt: AttemptFacts, ti: TaskFacts) -> 
         # Whoever sent it did not execute this attempt by right: nobody has claimed it.
         return judged.say("ignored", "stale_superseded")
     if ti.held:
-        return judged.wait("Its task is frozen; what follows waits for the thaw.")
+        return judged.wait(_FROZEN)
     return judged.confirm(
         f"{judged.word} of attempt {attempt.attempt_id}, which no worker has claimed: its delivery"
         " came to nothing, so the same attempt is published again.",
@@ -229,9 +287,20 @@ def _without_a_report(
         # A second delivery came to nothing before it could be refused; the first one goes on.
         return judged.say("refused", "duplicate_delivery")
     if ti.held:
-        return judged.wait("Its task is frozen; what follows waits for the thaw.")
+        return judged.wait(_FROZEN)
+    if ti.state is TaskState.RESTARTING:
+        return judged.confirm(
+            _cleared(judged.word, f"attempt {attempt.attempt_id}"), CLEARED, _ANEW
+        )
     if not facts.grace_over:
-        return judged.wait("Its report may still be under way.")
+        return judged.wait(_UNDER_WAY)
+    if ti.state is not TaskState.RUNNING:
+        return judged.confirm(
+            f"{judged.word} of attempt {attempt.attempt_id}, whose task is {ti.state} already: the"
+            " attempt is over, and the task stays as it is.",
+            CLOSED,
+            Action.CLOSE,
+        )
     if judged.kind == HANDED_BACK or not facts.worker_alive:
         return judged.confirm(
             f"{judged.word} of attempt {attempt.attempt_id}, which runs without a report, and its"
@@ -246,4 +315,80 @@ def _without_a_report(
         " its worker lives; it was killed externally.",
         KILLED_EXTERNALLY,
         Action.FAIL_KILLED,
+    )
+
+
+# States in which some executor has the task: elsewhere an exit tells nothing new.
+_WITH_AN_EXECUTOR: Final = frozenset(
+    {TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RUNNING, TaskState.RESTARTING}
+)
+
+
+def judge_by_try(event: Event, ti: TaskFacts | None, facts: TryFacts) -> Verdict:
+    """The verdict on an event that names a task and a try number, and no attempt.
+
+    A deferral keeps the try, and so does a lost worker, so an exit is told from that of an earlier
+    execution of the same try by what surrounds it. An end is an external kill only if all of this
+    holds: the try is the task's own, some executor has the task, nobody has queued it since, the
+    source holds no other execution of it, and it is not the leaving of a process that deferred.
+    ``ti`` is null if there is no such task instance.
+
+    Source: ``process_executor_events`` of apache-airflow-core 3.3.2 and main, as far as it is
+    pinned; the resumed attempt that runs already is guarded too.
+    """
+    judged = _Judged(event, "judge_by_try", ti)
+    judged.compare_try(event, facts)
+    if ti is None:
+        return judged.say("ghost", "ghost_no_task")
+    if event.kind not in HANDLES | EXITS:
+        return judged.say("ignored", "unknown_kind")
+    if event.try_number != ti.try_number:
+        return judged.say("ignored", "stale_other_try")
+    if event.kind in HANDLES:
+        return judged.note_handle()
+    code = _stale_by_try(event, ti, facts)
+    if code is not None:
+        return judged.say("ignored", code)
+    if ti.held:
+        return judged.wait(_FROZEN)
+    of_what = f"try {event.try_number}"
+    if ti.state is TaskState.RESTARTING and event.kind == EXIT_SUCCESS:
+        return judged.confirm(_cleared(judged.word, of_what), CLEARED, _ANEW)
+    if not facts.grace_over:
+        return judged.wait(_UNDER_WAY)
+    return judged.confirm(
+        f"{judged.word} of {of_what}, while its task is {ti.state} and no report has ended it: its"
+        " executor has let go of it; it was killed externally.",
+        KILLED_EXTERNALLY,
+        Action.FAIL_KILLED,
+    )
+
+
+def _stale_by_try(event: Event, ti: TaskFacts, facts: TryFacts) -> str | None:
+    """Why the end that the event tells of is not that of the current execution."""
+    has_deferred = event.kind == EXIT_SUCCESS and (
+        ti.next_method is not None or facts.outcome is AttemptOutcome.DEFERRED
+    )
+    if ti.state is TaskState.DEFERRED and has_deferred:
+        return "stale_after_defer"
+    if ti.state not in _WITH_AN_EXECUTOR:
+        return "stale_not_executing"
+    if facts.queued_by is not QueuedBy.SOURCE:
+        return "stale_requeued"
+    if facts.executor_holds:
+        return "stale_still_held"
+    if event.kind == EXIT_SUCCESS and ti.next_method is not None:
+        resumes = ti.state in (TaskState.SCHEDULED, TaskState.QUEUED)
+        if resumes or (ti.state is TaskState.RUNNING and facts.is_resumed):
+            return "stale_after_defer"
+    return None
+
+
+_ANEW: Final = Action.BEGIN_ANEW
+
+
+def _cleared(word: str, of_what: str) -> str:
+    return (
+        f"{word} of {of_what}, whose task was cleared while it ran: it has stopped, as the clear"
+        " asked, and begins anew with all its tries."
     )

@@ -121,6 +121,7 @@ TASK_MOVES: Final[dict[TaskState, frozenset[TaskState]]] = {
         {
             _S.NONE,
             _S.QUEUED,
+            _S.UP_FOR_RETRY,
             _S.SKIPPED,
             _S.UPSTREAM_FAILED,
             _S.REMOVED,
@@ -128,7 +129,17 @@ TASK_MOVES: Final[dict[TaskState, frozenset[TaskState]]] = {
             _S.FAILED,
         }
     ),
-    _S.QUEUED: frozenset({_S.RUNNING, _S.SCHEDULED, _S.FAILED, _S.SUCCESS, _S.NONE, _S.SKIPPED}),
+    _S.QUEUED: frozenset(
+        {
+            _S.RUNNING,
+            _S.SCHEDULED,
+            _S.UP_FOR_RETRY,
+            _S.FAILED,
+            _S.SUCCESS,
+            _S.NONE,
+            _S.SKIPPED,
+        }
+    ),
     _S.RUNNING: frozenset(
         {
             _S.SUCCESS,
@@ -141,7 +152,7 @@ TASK_MOVES: Final[dict[TaskState, frozenset[TaskState]]] = {
             _S.SCHEDULED,
         }
     ),
-    _S.RESTARTING: frozenset({_S.NONE, _S.FAILED, _S.SUCCESS}),
+    _S.RESTARTING: frozenset({_S.NONE, _S.UP_FOR_RETRY, _S.FAILED, _S.SUCCESS}),
     _S.DEFERRED: frozenset(
         {_S.SCHEDULED, _S.FAILED, _S.NONE, _S.SUCCESS, _S.SKIPPED, _S.UP_FOR_RETRY}
     ),

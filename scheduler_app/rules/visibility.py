@@ -88,6 +88,14 @@ _ALL: Final = (
         set_by="transitions.executor_event",
     ),
     Reason(
+        code="ghost_no_task",
+        nouns=_OF_EVENT,
+        chip="UNKNOWN SENDER",
+        template="Flow {flow_id} has no task instance {task_id} with map index {map_index} in a run"
+        " {run_id}.",
+        set_by="transitions.executor_event",
+    ),
+    Reason(
         code="ghost_after_takeover",
         nouns=_OF_ATTEMPT,
         chip="GHOST",
@@ -150,6 +158,43 @@ _ALL: Final = (
         nouns=_OF_EVENT,
         chip="STALE EVENT",
         template="{event} of attempt {attempt_id}, which had ended as {outcome} before.",
+        set_by="transitions.executor_event",
+    ),
+    Reason(
+        code="stale_other_try",
+        nouns=_OF_EVENT,
+        chip="STALE EVENT",
+        template="{event} of try {try_number}; its task is at try {task_try_number}.",
+        set_by="transitions.executor_event",
+    ),
+    Reason(
+        code="stale_not_executing",
+        nouns=_OF_EVENT,
+        chip="STALE EVENT",
+        template="{event} of try {try_number}; its task is {task_state}, and no executor has it.",
+        set_by="transitions.executor_event",
+    ),
+    Reason(
+        code="stale_requeued",
+        nouns=_OF_EVENT,
+        chip="STALE EVENT",
+        template="{event} of try {try_number}, which is not the execution that counts: the current"
+        " one, {current_attempt_id}, was queued by {queued_by}, its task is {task_state}.",
+        set_by="transitions.executor_event",
+    ),
+    Reason(
+        code="stale_still_held",
+        nouns=_OF_EVENT,
+        chip="STALE EVENT",
+        template="{event} of try {try_number}; its executor holds another execution of the same try,"
+        " and its task is {task_state}.",
+        set_by="transitions.executor_event",
+    ),
+    Reason(
+        code="unknown_kind",
+        nouns=_OF_EVENT,
+        chip=CHIP_OTHER,
+        template="{event} tells nothing that this version knows; its task stays {task_state}.",
         set_by="transitions.executor_event",
     ),
     Reason(
@@ -232,6 +277,9 @@ EVENT_WORDS: Final[dict[str, str]] = {
     "handed_back": "Hand-back",
     "delivery_refused": "Delivery",
     "late_report": "Report",
+    "executor_queued": "Taken on by an executor",
+    "executor_running": "Started by an executor",
+    "orphaned": "Orphan",
 }
 
 

@@ -165,6 +165,10 @@ def _dispatch(ready: Ready, outcomes: dict[UUID, AttemptOutcome]) -> Dispatch:
     elif instance.state is TaskState.UP_FOR_RETRY:
         try_number, resume_index, dispatch_no = try_number + 1, 0, 1
         cause = "superseded_by_retry"
+    elif instance.state is TaskState.NONE:
+        # It ran before, and was cleared.
+        try_number, resume_index, dispatch_no = try_number + 1, 0, 1
+        cause = "superseded_by_clear"
     elif instance.state is TaskState.UP_FOR_RESCHEDULE:
         resume_index, dispatch_no, cause = resume_index + 1, 1, "superseded_by_resume"
     elif outcome is AttemptOutcome.DEFERRED:

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
+import psycopg
 from django.conf import settings
 from psycopg.rows import dict_row
 
 from scheduler_app.rules import reconcile, retry
 from scheduler_app.rules.definition import from_dict
+from scheduler_app.rules.errors import Fenced, SchedulerError
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
-from scheduler_app.transitions.attempt import ask_for_publication, fail_killed, lose
+from scheduler_app.transitions.attempt import (
+    ask_for_publication,
+    begin_anew,
+    close,
+    fail_killed,
+    lose,
+)
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.executor_event import (
     Judgement,
     judge_event,
     record_ghost_attempt,
 )
+from scheduler_app.transitions.incident import raise_incident, resolve_incident
 
 if TYPE_CHECKING:
-    import psycopg
+    from uuid import UUID
 
     from scheduler_app.scheduler.leases import Leases
 
-EVENTS_MAX: Final = 200  # judged in one go
+EVENTS_MAX: Final = 200  # read in one go
+JUDGING_S_MAX: Final = 2.0  # of one turn of the loop; the next turn goes on
+NOT_JUDGED: Final = "executor_event_not_judged"  # kind of incident
 
 logger = logging.getLogger(__name__)
 
+# An event names its attempt (p) or, without an id, a try of its task instance (i), whose current
+# attempt (c) is then compared. What only the latter needs is not looked for otherwise.
 _FACTS = """
 SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.source_job_id, e.payload, e.try_number,
        extract(epoch FROM clock_timestamp() - e.received_at)::float8 AS age_s,
@@ -35,12 +49,25 @@ SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.source_job_id, e.payl
        p.is_accepted, p.worker_job_id, p.hostname, p.pid, p.nonce, p.try_number AS attempt_try,
        i.id AS ti_id, i.state AS ti_state, i.try_number AS ti_try, i.max_tries, i.budget_start,
        i.next_method, i.held_by IS NOT NULL AS held, i.infra_losses, i.task_id, i.map_index,
-       i.attempt_id AS current_attempt_id, r.run_key, r.version_id,
+       i.attempt_id AS current_attempt_id, r.flow_id, r.run_key, r.version_id,
        coalesce(j.ended_at IS NULL AND j.heartbeat_at > clock_timestamp()
-                - make_interval(secs => %(dead_after_s)s::float8), false) AS worker_alive
+                - make_interval(secs => %(dead_after_s)s::float8), false) AS worker_alive,
+       c.state AS current_state, c.outcome AS current_outcome, c.resume_index AS current_resume_index,
+       c.issued_at > e.received_at AS is_issued_since,
+       CASE WHEN c.id IS NOT NULL AND e.source_job_id IS NOT NULL THEN
+         (SELECT l.holder FROM lease_event l WHERE l.shard = c.shard AND l.token = c.lease_token
+            AND l.kind = 'acquired' ORDER BY l.at DESC LIMIT 1) END AS queued_by,
+       CASE WHEN c.id IS NOT NULL THEN
+         (SELECT d.id FROM attempt d WHERE d.ti_id = i.id AND d.try_number = e.try_number
+            AND d.outcome = 'deferred' ORDER BY d.fence DESC LIMIT 1) END AS deferred_attempt_id,
+       e.attempt_id IS NULL AND EXISTS (
+         SELECT 1 FROM executor_event h WHERE h.ti_id = e.ti_id AND h.try_number = e.try_number
+            AND h.attempt_id IS NULL AND h.id > e.id AND h.source = e.source
+            AND h.kind IN ('executor_queued', 'executor_running')) AS is_taken_on_since
   FROM executor_event e
   LEFT JOIN attempt p ON p.id = e.attempt_id
-  LEFT JOIN task_instance i ON i.id = p.ti_id
+  LEFT JOIN task_instance i ON i.id = CASE WHEN e.attempt_id IS NULL THEN e.ti_id ELSE p.ti_id END
+  LEFT JOIN attempt c ON c.id = i.attempt_id AND e.attempt_id IS NULL
   LEFT JOIN run r ON r.id = i.run_id
   LEFT JOIN job j ON j.id = p.worker_job_id
  WHERE e.verdict = 'pending'
@@ -52,36 +79,79 @@ def judge_pending(
 ) -> tuple[set[int], bool]:
     """Each event that can be judged now is; the runs that moved, and whether some must wait.
 
-    Each event is judged in a transaction of its own, so a locked row never loses another event.
-    Raises ``Fenced``.
+    Each event is judged on its own, in a transaction of its own: one whose row is locked, or that
+    cannot be judged, keeps no other from its verdict, and is looked at again. Raises ``Fenced``.
     """
     moved: set[int] = set()
     waiting = False
-    for seen in _pending(connection, list(terms)):
-        # Held by a freeze (replayed at thaw), or too early to tell.
-        if seen["held"] or _verdict(seen).verdict == "pending":
-            waiting = True
-            continue
-        with connection.transaction():
-            leases.prove(connection, terms)
-            is_judged, run_id = _judge(connection, seen)
-        waiting |= not is_judged
-        if run_id is not None:
-            moved.add(run_id)
+    last = 0
+    until = time.monotonic() + JUDGING_S_MAX
+    while rows := _pending(connection, list(terms), after=last):
+        for seen in rows:
+            last = seen["event_id"]
+            try:
+                is_judged, run_id = _judge_one(connection, seen, leases=leases, terms=terms)
+            except Fenced:
+                raise
+            except Exception as error:  # of one event: the others have a right to their verdicts
+                if connection.closed:
+                    raise
+                _report(connection, seen, error)
+                is_judged, run_id = False, None
+            waiting |= not is_judged
+            if run_id is not None:
+                moved.add(run_id)
+        if time.monotonic() > until:
+            return moved, True
     return moved, waiting
 
 
-def _pending(connection: psycopg.Connection[Any], shards: list[int]) -> list[dict[str, Any]]:
+def _pending(
+    connection: psycopg.Connection[Any], shards: list[int], *, after: int
+) -> list[dict[str, Any]]:
+    """The next events in the order of their coming; those of frozen tasks stay where they are."""
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            _FACTS + " AND e.shard = ANY(%(shard)s) ORDER BY e.id LIMIT %(limit)s",
+            _FACTS + " AND e.shard = ANY(%(shard)s) AND e.id > %(after)s AND i.held_by IS NULL"
+            " ORDER BY e.id LIMIT %(limit)s",
             {
                 "shard": shards,
+                "after": after,
                 "limit": EVENTS_MAX,
                 "dead_after_s": settings.HEARTBEAT_DEAD_AFTER_S,
             },
         )
         return cursor.fetchall()
+
+
+def _judge_one(
+    connection: psycopg.Connection[Any],
+    seen: dict[str, Any],
+    *,
+    leases: Leases,
+    terms: dict[int, int],
+) -> tuple[bool, int | None]:
+    """Whether the event has its verdict now, and the run that moved by it."""
+    if _verdict(seen).verdict == "pending":
+        return False, None  # too early to tell
+    with connection.transaction():
+        leases.prove(connection, terms)
+        return _judge(connection, seen)
+
+
+def _report(connection: psycopg.Connection[Any], seen: dict[str, Any], error: Exception) -> None:
+    """Somebody is told of an event that could not be judged; it stays pending."""
+    fields = {"event_id": seen["event_id"], "error": str(error).strip()}
+    if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
+        logger.info("an event waits for a locked row", extra=fields)
+        return
+    logger.error("an event could not be judged", exc_info=error, extra=fields)
+    raise_incident(
+        connection,
+        kind=NOT_JUDGED,
+        subject=str(seen["event_id"]),
+        message=f"Executor event {seen['event_id']} cannot be judged and stays pending: {error}",
+    )
 
 
 def _judge(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> tuple[bool, int | None]:
@@ -90,7 +160,9 @@ def _judge(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> tuple[b
     The facts are read again with the task instance locked: a report, a loss or a claim that came
     since must not leave a verdict that was true before it.
     """
-    row = _locked(connection, seen)
+    if not _lock(connection, seen):
+        return False, None  # somebody moves it just now
+    row = _facts_now(connection, seen)
     if row is None:
         return True, None  # judged by another already
     verdict = _verdict(row)
@@ -109,19 +181,35 @@ def _judge(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> tuple[b
             detail=verdict.detail,
         ),
     )
+    resolve_incident(connection, kind=NOT_JUDGED, subject=str(row["event_id"]))
     return True, run_id
 
 
 # A verdict with one of these says that the attempt ended by it.
-_MOVING: Final = frozenset({reconcile.Action.FAIL_KILLED, reconcile.Action.MARK_LOST})
+_MOVING: Final = frozenset(
+    {
+        reconcile.Action.FAIL_KILLED,
+        reconcile.Action.MARK_LOST,
+        reconcile.Action.BEGIN_ANEW,
+        reconcile.Action.CLOSE,
+    }
+)
 
 
-def _locked(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> dict[str, Any] | None:
+def _lock(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> bool:
+    """Whether the task instance, if there is one, is locked; one that somebody holds is left."""
+    if seen["ti_id"] is None:
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM task_instance WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED",
+            [seen["ti_id"]],
+        )
+        return cursor.fetchone() is not None
+
+
+def _facts_now(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> dict[str, Any] | None:
     with connection.cursor(row_factory=dict_row) as cursor:
-        if seen["ti_id"] is not None:
-            cursor.execute(
-                "SELECT id FROM task_instance WHERE id = %s FOR NO KEY UPDATE", [seen["ti_id"]]
-            )
         cursor.execute(
             _FACTS + " AND e.id = %(event)s",
             {"event": seen["event_id"], "dead_after_s": settings.HEARTBEAT_DEAD_AFTER_S},
@@ -130,6 +218,8 @@ def _locked(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> dict[s
 
 
 def _verdict(row: dict[str, Any]) -> reconcile.Verdict:
+    if row["attempt_id"] is None:
+        return reconcile.judge_by_try(_event(row), _task_facts(row), _try_facts(row))
     return reconcile.reconcile(_event(row), _attempt_facts(row), _task_facts(row), _facts(row))
 
 
@@ -191,6 +281,31 @@ def _facts(row: dict[str, Any]) -> reconcile.Facts:
     )
 
 
+def _try_facts(row: dict[str, Any]) -> reconcile.TryFacts:
+    current, outcome = row["current_attempt_id"], row["current_outcome"]
+    deferred = row["deferred_attempt_id"]
+    return reconcile.TryFacts(
+        grace_over=row["age_s"] >= settings.EXIT_GRACE_S,
+        queued_by=_queued_by(row),
+        executor_holds=row["is_taken_on_since"] or bool(row["payload"].get("still_held")),
+        is_resumed=(row["current_resume_index"] or 0) > 0,
+        current_attempt_id=str(current) if current else None,
+        attempt_state=AttemptState(row["current_state"]) if row["current_state"] else None,
+        outcome=AttemptOutcome(outcome) if outcome else None,
+        deferred_attempt_id=str(deferred) if deferred else None,
+    )
+
+
+def _queued_by(row: dict[str, Any]) -> reconcile.QueuedBy:
+    """Who handed out the current attempt: the lease that issued it tells the scheduler."""
+    if row["current_state"] is None or row["current_outcome"] == AttemptOutcome.LOST:
+        return reconcile.QueuedBy.NOBODY  # never handed out, or taken back
+    is_of_another = row["source_job_id"] is not None and row["queued_by"] != row["source_job_id"]
+    if is_of_another or row["is_issued_since"]:
+        return reconcile.QueuedBy.ANOTHER
+    return reconcile.QueuedBy.SOURCE
+
+
 def _act(
     connection: psycopg.Connection[Any], row: dict[str, Any], verdict: reconcile.Verdict
 ) -> int | None:
@@ -222,19 +337,27 @@ def _act(
         )
         count(connection, "scheduler_attempts_lost_total", len(lost))
         return lost[0]["run_id"] if lost else None
+    if action is reconcile.Action.BEGIN_ANEW:
+        return begin_anew(connection, attempt_id=_about(row), reason=verdict.reason)
+    if action is reconcile.Action.CLOSE:
+        return close(connection, attempt_id=_about(row), reason=verdict.reason)
     assert_never(action)
+
+
+def _about(row: dict[str, Any]) -> UUID:
+    """The attempt that a consequence is written to; by try, the current one."""
+    attempt_id: UUID = row["attempt_id"] or row["current_attempt_id"]
+    return attempt_id
 
 
 def _fail_killed(
     connection: psycopg.Connection[Any], row: dict[str, Any], verdict: reconcile.Verdict
 ) -> int | None:
-    state, delay_s = TaskState.FAILED, None
-    if retry.may_retry(try_number=row["ti_try"], max_tries=row["max_tries"]):
-        state = TaskState.UP_FOR_RETRY
-        delay_s = _retry_delay_s(connection, row)
+    state, delay_s = _after_kill(connection, row)
     run_id = fail_killed(
         connection,
-        attempt_id=row["attempt_id"],
+        attempt_id=_about(row),
+        from_state=TaskState(row["ti_state"]),
         state=state,
         is_open=state is TaskState.UP_FOR_RETRY,
         retry_after_s=delay_s,
@@ -242,20 +365,46 @@ def _fail_killed(
     )
     if run_id is not None:
         count(connection, "scheduler_tasks_killed_externally_total", 1)
-        logger.warning(
-            "a task was killed externally",
-            extra={"attempt_id": str(row["attempt_id"]), "task_state": row["ti_state"]},
+        logger.error(
+            "the executor says that a task has ended, and nothing has reported its end:"
+            " it was killed externally",
+            extra={
+                "executor_state": verdict.detail["event"],
+                "task_state": row["ti_state"],
+                "next_task_state": state.value,
+                "flow_id": row["flow_id"],
+                "run_id": row["run_key"],
+                "task_id": row["task_id"],
+                "map_index": row["map_index"],
+                "try_number": row["ti_try"],
+                "attempt_id": str(_about(row)),
+                "source": row["source"],
+            },
         )
     return run_id
 
 
-def _retry_delay_s(connection: psycopg.Connection[Any], row: dict[str, Any]) -> float:
+def _after_kill(
+    connection: psycopg.Connection[Any], row: dict[str, Any]
+) -> tuple[TaskState, float | None]:
+    """The state that follows a kill, and the delay before another try.
+
+    A task that was cleared while it ran has another try in any case. One whose definition cannot be
+    read has none: nobody can say that it allows it.
+    """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute("SELECT definition FROM flow_version WHERE id = %s", [row["version_id"]])
         found = cursor.fetchone()
-    assert found is not None, "a run's version is never deleted"
-    task = from_dict(found["definition"]).task(row["task_id"])
-    return retry.next_delay_s(
+    try:
+        task = from_dict(found["definition"] if found else {}).task(row["task_id"])
+    except (SchedulerError, KeyError, TypeError, ValueError):
+        return TaskState.FAILED, None
+    may_retry = row["ti_state"] == TaskState.RESTARTING or retry.may_retry(
+        try_number=row["ti_try"], max_tries=row["max_tries"], retries=task.retries
+    )
+    if not may_retry:
+        return TaskState.FAILED, None
+    delay_s = retry.next_delay_s(
         retry.RetryPolicy(
             retries=task.retries,
             retry_delay_s=task.retry_delay_s,
@@ -265,3 +414,4 @@ def _retry_delay_s(connection: psycopg.Connection[Any], row: dict[str, Any]) -> 
         max(1, row["ti_try"] - row["budget_start"]),
         f"{row['run_key']}:{row['task_id']}:{row['map_index']}",
     )
+    return TaskState.UP_FOR_RETRY, delay_s

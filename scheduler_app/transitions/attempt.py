@@ -9,6 +9,7 @@ from psycopg.rows import class_row, dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
+from scheduler_app.rules.states import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from scheduler_app.rules.states import AttemptOutcome, TaskState
+    from scheduler_app.rules.states import AttemptOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,18 +275,44 @@ def fail_killed(
     is_open: bool,
     retry_after_s: float | None,
     reason: str,
+    from_state: TaskState = TaskState.RUNNING,
 ) -> int | None:
-    """The attempt is terminated (its child ended without a report); the run's id if it moved."""
+    """The attempt is terminated (it ended without a report); the run's id if its task moved.
+
+    It moves if the attempt is still its current one and it is still in ``from_state``.
+    """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             sql.load("fail_killed_attempt"),
             {
                 "attempt": attempt_id,
+                "from_state": from_state,
                 "state": state,
                 "is_open": is_open,
                 "retry_after_s": retry_after_s,
                 "reason": reason,
             },
+        )
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+
+def begin_anew(connection: psycopg.Connection[Any], *, attempt_id: UUID, reason: str) -> int | None:
+    """The cleared task of the attempt, which has stopped, begins anew; the run's id if it moved."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(sql.load("begin_anew"), {"attempt": attempt_id, "reason": reason})
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+
+def close(connection: psycopg.Connection[Any], *, attempt_id: UUID, reason: str) -> int | None:
+    """The attempt of a task that waits for it no longer is terminated; the run's id if it was live."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "UPDATE attempt SET state = 'ended', is_live = false, outcome = 'terminated',"
+            " outcome_reason = %s, ended_at = clock_timestamp()"
+            " WHERE id = %s AND is_live RETURNING run_id",
+            [reason, attempt_id],
         )
         row = cursor.fetchone()
         return None if row is None else int(row[0])

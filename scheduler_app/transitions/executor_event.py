@@ -29,11 +29,16 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """One statement of a witness. Parents are looked up from the attempt where there is one."""
+    """One statement of a witness. Parents are looked up from the attempt where there is one.
+
+    Without an attempt id it is about ``try_number`` of the task instance ``ti_id``.
+    """
 
     attempt_id: UUID | None
     kind: str
     source: str
+    ti_id: int | None = None
+    try_number: int | None = None
     source_job_id: UUID | None = None
     payload: dict[str, Any] = field(default_factory=dict)
     dedupe_key: str | None = None
@@ -43,20 +48,24 @@ class NewEvent:
 _RECORD = """
 INSERT INTO executor_event (attempt_id, ti_id, run_id, task_id, map_index, try_number, shard, kind,
                             source, source_job_id, payload, dedupe_key, received_at, verdict,
-                            verdict_code, verdict_reason, judged_at, filter_code, filtered_at,
-                            filter_detail)
-SELECT u.attempt_id, a.ti_id, a.run_id, a.task_id, a.map_index, a.try_number, coalesce(a.shard, 0),
-       u.kind, u.source, u.source_job_id, u.payload, u.dedupe_key, clock_timestamp(),
-       coalesce(u.verdict, 'pending'), u.code, u.reason,
+                            verdict_code, verdict_reason, verdict_detail, judged_at, filter_code,
+                            filtered_at, filter_detail)
+SELECT u.attempt_id, coalesce(a.ti_id, i.id), coalesce(a.run_id, i.run_id),
+       coalesce(a.task_id, i.task_id), coalesce(a.map_index, i.map_index),
+       coalesce(a.try_number, u.try_number), coalesce(a.shard, i.shard, 0), u.kind, u.source, u.source_job_id, u.payload, u.dedupe_key, clock_timestamp(),
+       coalesce(u.verdict, 'pending'), u.code, u.reason, u.detail,
        CASE WHEN u.verdict IS NULL THEN NULL ELSE clock_timestamp() END,
        CASE WHEN u.verdict IN ('ignored', 'refused', 'ghost') THEN u.code END,
        CASE WHEN u.verdict IN ('ignored', 'refused', 'ghost') THEN clock_timestamp() END,
        CASE WHEN u.verdict IN ('ignored', 'refused', 'ghost') THEN u.detail END
-  FROM unnest(%(attempt_id)s::uuid[], %(kind)s::text[], %(source)s::text[], %(source_job_id)s::uuid[],
-              %(payload)s::jsonb[], %(dedupe_key)s::text[], %(verdict)s::text[], %(code)s::text[],
-              %(reason)s::text[], %(detail)s::jsonb[])
-         AS u(attempt_id, kind, source, source_job_id, payload, dedupe_key, verdict, code, reason, detail)
+  FROM unnest(%(attempt_id)s::uuid[], %(ti_id)s::bigint[], %(try_number)s::int[], %(kind)s::text[],
+              %(source)s::text[], %(source_job_id)s::uuid[], %(payload)s::jsonb[],
+              %(dedupe_key)s::text[], %(verdict)s::text[], %(code)s::text[], %(reason)s::text[],
+              %(detail)s::jsonb[])
+         AS u(attempt_id, ti_id, try_number, kind, source, source_job_id, payload, dedupe_key,
+              verdict, code, reason, detail)
   LEFT JOIN attempt a ON a.id = u.attempt_id
+  LEFT JOIN task_instance i ON i.id = u.ti_id AND a.id IS NULL
 ON CONFLICT (dedupe_key) DO NOTHING
 RETURNING id
 """
@@ -75,6 +84,8 @@ def record_events(connection: psycopg.Connection[Any], *, events: Sequence[NewEv
             _RECORD,
             {
                 "attempt_id": [e.attempt_id for e in events],
+                "ti_id": [e.ti_id for e in events],
+                "try_number": [e.try_number for e in events],
                 "kind": [e.kind for e in events],
                 "source": [e.source for e in events],
                 "source_job_id": [e.source_job_id for e in events],
@@ -102,7 +113,8 @@ def judge_event(
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "UPDATE executor_event SET verdict = %(verdict)s, verdict_code = %(code)s::text,"
-            " verdict_reason = %(reason)s, judged_at = clock_timestamp(),"
+            " verdict_reason = %(reason)s, verdict_detail = %(detail)s::jsonb,"
+            " judged_at = clock_timestamp(),"
             " filter_code = CASE WHEN %(filtered)s THEN %(code)s::text END,"
             " filtered_at = CASE WHEN %(filtered)s THEN clock_timestamp() END,"
             " filter_detail = CASE WHEN %(filtered)s THEN %(detail)s::jsonb END"

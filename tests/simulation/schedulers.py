@@ -333,6 +333,9 @@ class Schedulers(State):
                 return self.fail_killed(attempt_id, ti)
             case Action.MARK_LOST:
                 return bool(db.lose([attempt_id]))
+            case Action.BEGIN_ANEW | Action.CLOSE:
+                message = "nobody clears or marks a task in this model"
+                raise AssertionError(message)
 
     def fail_killed(self, attempt_id: int, ti: TaskInstance) -> bool:
         """Whether the attempt is terminated."""

@@ -321,3 +321,29 @@ def test_only_a_confirmed_event_of_the_current_attempt_acts_and_none_grants_succ
     assert ti is not None
     assert not ti.held
     assert (verdict.action is Action.PUBLISH_AGAIN) == (about.state is ISSUED)
+
+
+def test_an_event_of_a_kind_that_this_version_does_not_know_starts_nothing() -> None:
+    for state in (ISSUED, RUNNING):
+        verdict = judge("executor_skipped", attempt(state))
+        assert said(verdict) == ("ignored", "unknown_kind", Action.NONE)
+
+
+@pytest.mark.parametrize("kind", ["executor_queued", "executor_running"])
+def test_a_handle_is_noted_and_starts_nothing(kind: str) -> None:
+    verdict = judge(kind, attempt(ISSUED), claimed={"info": "pod-7"})
+    assert said(verdict) == ("confirmed", None, Action.NONE)
+    assert "pod-7" in verdict.reason
+
+
+@pytest.mark.parametrize("kind", EXITS)
+def test_a_cleared_task_begins_anew_when_its_attempt_has_stopped_however_it_ended(
+    kind: str,
+) -> None:
+    verdict = judge(kind, attempt(RUNNING), ti=task(state=TaskState.RESTARTING))
+    assert said(verdict) == ("confirmed", "cleared_and_stopped", Action.BEGIN_ANEW)
+
+
+def test_the_end_of_an_attempt_whose_task_is_decided_already_leaves_the_task() -> None:
+    verdict = judge("exit_killed", attempt(RUNNING), ti=task(state=TaskState.SUCCESS))
+    assert said(verdict) == ("confirmed", "task_over", Action.CLOSE)
