@@ -470,9 +470,9 @@ def test_an_event_is_judged_as_the_vector_says(
         got = bench.seen() | {"after_each": after_each}
     mismatches = [r for r in caplog.records if hasattr(r, "executor_state")]
     got["mismatch_logged"] = bool(mismatches)
-    for mismatch in mismatches:
-        assert mismatch.executor_state in ("Exit with success", "Exit with failure")  # type: ignore[attr-defined] # a field of the line
-        assert mismatch.task_state in ("scheduled", "queued", "running", "restarting")  # type: ignore[attr-defined] # as above
+    for line in (vars(record) for record in mismatches):
+        assert line["executor_state"] in ("Exit with success", "Exit with failure")
+        assert line["task_state"] in ("scheduled", "queued", "running", "restarting")
     wanted = _wanted(case, form)
     assert {key: got[key] for key in wanted} == wanted
     if got["metrics"] == {}:

@@ -131,7 +131,7 @@ def test_another_schedulers_requeue_is_known_by_the_lease_that_issued_the_attemp
     world: World, raw: psycopg.Connection[Any]
 ) -> None:
     message = _queued(world)
-    token = Attempt.objects.get(pk=message.attempt_id).lease_token
+    token = message.lease_token
     assert LeaseEvent.objects.get(shard=3, token=token, kind="acquired").holder == (
         world.leases.holder
     )
@@ -261,9 +261,8 @@ def test_the_compared_values_of_every_verdict_are_stored(
         (stale, {"try_number": 4, "task_try_number": 1, "task_state": "queued"}),
         (true, {"try_number": 1, "task_state": "queued", "queued_by": "source", "info": "pod-7"}),
     ):
-        row = ExecutorEvent.objects.get(pk=event)
-        assert row.verdict_detail.items() >= rule_values.items()
-        assert row.verdict_detail["rule"] == "judge_by_try"
+        detail = ExecutorEvent.objects.get(pk=event).verdict_detail or {}
+        assert detail.items() >= {**rule_values, "rule": "judge_by_try"}.items()
     assert ExecutorEvent.objects.get(pk=true).filter_detail is None, "it is of current standing"
 
 

@@ -52,7 +52,7 @@ def first_rows(apps, schema_editor):  # type: ignore[no-untyped-def]  # signatur
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduler_app", "0004_triggers")]
+    dependencies = [("scheduler_app", "0005_leases")]
 
     operations = [
         migrations.AddField(
