@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from django.http import QueryDict
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from scheduler_app.queries.list_filter import Lens
 
@@ -52,3 +53,13 @@ def carried(request: HttpRequest, parameters: Mapping[str, object]) -> str:
         query["filtered"] = Lens.ALL.value
     text = query.urlencode(safe=",:")
     return f"?{text}" if text else ""
+
+
+def came_from(request: HttpRequest, *, otherwise: str = "/") -> str:
+    """The page of this site that the form stood on; ``otherwise`` if it does not say."""
+    target = request.POST.get("next", "")
+    if url_has_allowed_host_and_scheme(
+        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    ):
+        return target
+    return otherwise

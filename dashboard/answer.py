@@ -14,7 +14,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpResponse, HttpResponseNotModified
 from django.template.loader import render_to_string
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard.addresses import is_lens_on
 from scheduler_app.queries import health
@@ -70,6 +70,13 @@ def act(
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
     """The view needs a login, answers POST, and turns known errors into pages."""
     return translated(login_required(require_POST(view)))
+
+
+def sheet(
+    view: Callable[Concatenate[HttpRequest, P], HttpResponse],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
+    """The view needs a login, previews by GET and acts by POST, and turns known errors into pages."""
+    return translated(login_required(require_http_methods(["GET", "HEAD", "POST"])(view)))
 
 
 def translated(

@@ -54,5 +54,6 @@ urlpatterns = [
     ),
     path("leases/", leases.lease_list, name="lease_list"),
     path("jobs/", jobs.job_list, name="job_list"),
+    path("jobs/<uuid:job_id>/stop/", jobs.job_stop, name="job_stop"),
     path("pools/", pools.pool_list, name="pool_list"),
 ]

@@ -7,6 +7,7 @@ alike.
 from __future__ import annotations
 
 import os
+import pkgutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,15 +66,19 @@ def _first_rows(request: pytest.FixtureRequest) -> None:
 
 
 def _restore_first_rows() -> None:
-    from importlib import import_module  # noqa: PLC0415 - the name starts with a digit
+    from importlib import import_module  # noqa: PLC0415 - the names start with a digit
+
+    from scheduler_app import migrations  # noqa: PLC0415 - Django's set-up comes first
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT NOT EXISTS (SELECT 1 FROM lease)")
         row = cursor.fetchone()
         if row is not None and row[0]:
-            laws = import_module("scheduler_app.migrations.0002_laws")
             with connection.schema_editor() as editor:
-                laws.first_rows(None, editor)
+                for module in pkgutil.iter_modules(migrations.__path__, f"{migrations.__name__}."):
+                    made = import_module(module.name)
+                    if hasattr(made, "first_rows"):
+                        made.first_rows(None, editor)
 
 
 def _empty_tables(case: Any) -> None:

@@ -12,8 +12,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from dashboard import answer, listing
+from dashboard.addresses import came_from
 from dashboard.pictures import picture_of
-from dashboard.views.preferences import came_from
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import flow_files, flow_versions, flows, runs, task_instances

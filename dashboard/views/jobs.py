@@ -6,19 +6,22 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
+from django.urls import reverse
 
-from dashboard import answer, listing
+from dashboard import acts, answer, listing
+from scheduler_app.operations.stop_job import stop_job
 from scheduler_app.queries import jobs
 from scheduler_app.queries.filters import JobFilter
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from uuid import UUID
 
     from django.http import HttpRequest, HttpResponse
 
     from scheduler_app.queries.jobs import JobRow
 
-FIELDS: Final = ("kind", "state", "hostname", "started_at_gte")
+FIELDS: Final = ("kind", "alive", "state", "hostname", "started_at_gte")
 
 
 @answer.page
@@ -29,18 +32,39 @@ def job_list(request: HttpRequest) -> HttpResponse:
     context = {
         "list": found,
         "conditions": {row.id: _condition(row, reading.now) for row in found.rows},
+        "alive_s": settings.JOB_ALIVE_S,
         "dead_after_s": settings.HEARTBEAT_DEAD_AFTER_S,
     }
     return answer.answer(request, "dashboard/job_list.html", reading, context, topics=["jobs"])
 
 
 def _condition(job: JobRow, now: datetime) -> str:
-    """``suspect`` while a running process has missed two beats, ``dead`` once it is taken for dead."""
+    """``active`` while it is alive, then ``suspect``, and ``dead`` once it is taken for dead."""
     if job.state != "running":
         return job.state
+    if job.alive:
+        return "active"
     silence = now - job.heartbeat_at
-    if silence > timedelta(seconds=settings.HEARTBEAT_DEAD_AFTER_S):
-        return "dead"
-    if silence > timedelta(seconds=2 * settings.HEARTBEAT_INTERVAL_S):
-        return "suspect"
-    return "active"
+    return "dead" if silence > timedelta(seconds=settings.HEARTBEAT_DEAD_AFTER_S) else "suspect"
+
+
+@answer.sheet
+def job_stop(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """What a stop of the process would do; posted with a reason, it is asked to stop."""
+    reading = answer.begin(request)
+    row = jobs.one(reading.scope, job_id)
+    process = f"{row.kind} {row.hostname}:{row.pid}"
+
+    def sheet() -> acts.Sheet:
+        plan = stop_job(job_id=job_id, actor=request.user.get_username(), dry_run=True)
+        return acts.Sheet(
+            title=f"Stop {process}", button=f"Stop this {row.kind}", effects=plan.effects
+        )
+
+    def act(reason: str) -> str:
+        stop_job(job_id=job_id, actor=request.user.get_username(), reason=reason)
+        return f"The {process} was asked to stop and ends within seconds."
+
+    return acts.answer_sheet(
+        request, reading, sheet=sheet, act=act, back=reverse("dashboard:job_list")
+    )

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseRedirect
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from dashboard.addresses import came_from
 from dashboard.templatetags.dashboard import LOOKS
 
 if TYPE_CHECKING:
@@ -31,13 +31,3 @@ def set_look(request: HttpRequest) -> HttpResponse:
         secure=settings.SESSION_COOKIE_SECURE,
     )
     return response
-
-
-def came_from(request: HttpRequest) -> str:
-    """The page of this site that the form stood on; the home page if it does not say."""
-    target = request.POST.get("next", "")
-    if url_has_allowed_host_and_scheme(
-        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    ):
-        return target
-    return "/"

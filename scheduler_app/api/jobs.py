@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api import bodies
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.operations.stop_job import stop_job
 from scheduler_app.queries import jobs
 from scheduler_app.queries.filters import JobFilter
 
@@ -27,11 +29,14 @@ class JobSerializer(StandingSerializer):
     hostname = serializers.CharField()
     pid = serializers.IntegerField()
     state = serializers.CharField()
+    alive = serializers.BooleanField()
     started_at = serializers.DateTimeField()
     heartbeat_at = serializers.DateTimeField()
     progress_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
     stop_requested_at = serializers.DateTimeField(allow_null=True)
+    stop_requested_by = serializers.CharField()
+    stop_reason = serializers.CharField()
     detail = serializers.JSONField()
 
 
@@ -52,3 +57,36 @@ class JobDetail(ApiView):
         del request
         row = jobs.one(self.scope, job_id)
         return Response(JobSerializer(row).data)
+
+
+class StopRequestSerializer(serializers.Serializer[dict[str, Any]]):
+    """Why, unless it is only a preview."""
+
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", trim_whitespace=False
+    )
+    dry_run = serializers.BooleanField(required=False, default=False)
+
+
+class StopPlanSerializer(serializers.Serializer[Any]):
+    """What a stop does."""
+
+    job_id = serializers.UUIDField()
+    kind = serializers.CharField()
+    hostname = serializers.CharField()
+    pid = serializers.IntegerField()
+    effects = serializers.ListField(child=serializers.CharField())
+    is_asked = serializers.BooleanField()
+    dry_run = serializers.BooleanField()
+
+
+class JobStop(ApiView):
+    """Asking a process to end in order."""
+
+    @extend_schema(request=StopRequestSerializer, responses=StopPlanSerializer)
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """The process ends soon; ``dry_run`` only says what would follow."""
+        jobs.one(self.scope, job_id)
+        body = bodies.checked(StopRequestSerializer, request)
+        plan = stop_job(job_id=job_id, actor=request.user.get_username(), **body)
+        return Response(StopPlanSerializer(plan).data)

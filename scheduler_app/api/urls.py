@@ -96,6 +96,7 @@ V1: list[URLPattern | URLResolver] = [
         "lease-events", lease_events.LeaseEventList, "<int:event>", lease_events.LeaseEventDetail
     ),
     *listed("jobs", jobs.JobList, "<uuid:job_id>", jobs.JobDetail),
+    path("jobs/<uuid:job_id>/stop/", jobs.JobStop.as_view()),
     *listed("triggers", triggers.TriggerList, "<int:trigger>", triggers.TriggerDetail),
     *listed("pools", pools.PoolList, "<str:name>", pools.PoolDetail),
     *listed("variables", variables.VariableList, "<str:key>", variables.VariableDetail),

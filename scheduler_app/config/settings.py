@@ -51,6 +51,8 @@ SHARD_COUNT: Final = readers.integer("DAYLIGHT_SHARD_COUNT", 16, least=1, greate
 HEARTBEAT_INTERVAL_S: Final = readers.number(
     "DAYLIGHT_HEARTBEAT_INTERVAL_S", LEASE_TTL_S / 3, least=0.1
 )
+# A job is alive while its heartbeat is younger: two beats, and what the third may come late.
+JOB_ALIVE_S: Final = HEARTBEAT_INTERVAL_S * 2.1
 HEARTBEAT_DEAD_AFTER_S: Final = readers.number(
     "DAYLIGHT_HEARTBEAT_DEAD_AFTER_S", LEASE_TTL_S * 4 / 3, least=0.2
 )

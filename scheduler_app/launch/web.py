@@ -36,7 +36,11 @@ def serve(*, host: str, port: int) -> None:
     # uvicorn takes the signals while it serves, and gives them back to these when it has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
-    job = JobRow(kind="web", detail={"host": host, "port": port})
+
+    def stop() -> None:
+        server.should_exit = True  # uvicorn looks at its next turn, as it does after a signal
+
+    job = JobRow(kind="web", detail={"host": host, "port": port}, on_stop=stop)
     config = uvicorn.Config(
         APPLICATION,
         host=host,

@@ -20,6 +20,10 @@ class Job(models.Model):
     progress_at = models.DateTimeField()  # the loop itself got on; a side thread does not move it
     ended_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
+    stop_requested_by = models.CharField(max_length=250, default="", blank=True)
+    stop_reason = models.TextField(default="", blank=True)
+    # Of the newest heartbeat: a process that finds another one here has a twin.
+    beat_nonce = models.UUIDField(null=True)
     detail = models.JSONField(default=dict)  # queues, concurrency, ...
 
     class Meta:

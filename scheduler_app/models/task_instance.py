@@ -47,6 +47,10 @@ class TaskInstance(Standing):
     next_retry_at = models.DateTimeField(null=True)
     next_method = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null means: not resuming
     next_kwargs = models.JSONField(null=True)
+    # A person wants it to end: whatever its live attempt comes to, no other follows. The words
+    # stay until it is dispatched anew.
+    stop_requested_at = models.DateTimeField(null=True)
+    stop_reason = models.TextField(null=True)  # noqa: DJ001 - null: nobody asked
     # What it waits for: {"code","detail","since"}; written by the scheduler when it changes.
     wait = models.JSONField(null=True)
 

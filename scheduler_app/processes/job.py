@@ -1,4 +1,4 @@
-"""The job row of a process: started, beating on its own connection, ended."""
+"""The job row of a process: started, beating on its own connection, asked to stop, ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
 
 import psycopg
 from django.conf import settings
@@ -15,12 +17,24 @@ from django.conf import settings
 from scheduler_app.processes import database
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.inquiry import answer_inquiries, open_inquiries
-from scheduler_app.transitions.job import beat_job, bury_jobs, end_job, start_job
+from scheduler_app.transitions.job import (
+    JobAnswer,
+    beat_job,
+    bury_jobs,
+    count_beat_failures,
+    end_job,
+    read_job,
+    start_job,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scheduler_app.transitions.inquiry import Holding
+
+LOOK_S: Final = 0.5  # between two looks at whether a stop is asked for
+NONCES_KEPT: Final = 1000  # more than an hour of heartbeats
+TWIN_EXIT: Final = 70  # exit code of a copied process whose original beats
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +43,9 @@ class JobRow:
     """One process incarnation. ``start`` writes its row; a thread beats; ``end`` closes it.
 
     The thread only carries what the loop says: ``progressed()`` must be called by the loop itself,
-    so a stalled loop shows an old ``progress_at`` however lively the thread is.
+    so a stalled loop shows an old ``progress_at`` however lively the thread is. The thread also
+    reads whether somebody wants the process to stop, and calls ``on_stop`` once. A copy of the
+    process (a fork, a restored snapshot of its machine) that beats under the same row ends at once.
     """
 
     def __init__(
@@ -38,7 +54,8 @@ class JobRow:
         kind: str,
         name: str = "",
         detail: dict[str, Any] | None = None,
-        on_stop: Callable[[], None] | None = None,
+        on_stop: Callable[[], None],
+        on_twin: Callable[[], None] | None = None,
         holdings: Callable[[], Sequence[Holding]] | None = None,
     ) -> None:
         self.id = uuid7()
@@ -51,6 +68,12 @@ class JobRow:
         self._has_progressed = False
         self._on_stop = on_stop
         self._holdings = holdings  # which attempts this process runs, when somebody asks
+        self._on_twin = on_twin or _leave
+        self._is_stop_heard = False
+        self._failures = 0  # heartbeats that failed and are not counted yet
+        # One of these is in the row: the newest, or an older one if an answer was lost or the
+        # database went back to a state of before. A copy of this process leaves others.
+        self._nonces: deque[UUID] = deque([uuid4()], maxlen=NONCES_KEPT)
         self._progressed = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._beat_forever, name="job-beat", daemon=True)
@@ -66,6 +89,7 @@ class JobRow:
                 hostname=self.hostname,
                 pid=self.pid,
                 detail=self._detail,
+                nonce=self._nonces[-1],
             )
         self._thread.start()
 
@@ -89,40 +113,57 @@ class JobRow:
         try:
             with database.connect("lease", name=self.kind) as connection:
                 end_job(connection, job_id=self.id)
+                self._count_failures(connection)
         except psycopg.Error as error:
             logger.warning("the job row could not be ended", extra={"error": str(error)})
 
     def _beat_forever(self) -> None:
-        interval_s = settings.HEARTBEAT_INTERVAL_S
         connection: psycopg.Connection[Any] | None = None
         next_beat = 0.0
-        while not self._ending.wait(max(0.0, min(1.0, next_beat - time.monotonic()))):
+        while not self._ending.wait(max(0.0, min(LOOK_S, next_beat - time.monotonic()))):
             # A first or changed detail goes out at once; others wait for the interval.
-            if time.monotonic() < next_beat and not self._detail_changed:
-                continue
-            next_beat = time.monotonic() + interval_s
+            is_beat = self._detail_changed or time.monotonic() >= next_beat
+            if is_beat:
+                next_beat = time.monotonic() + settings.HEARTBEAT_INTERVAL_S
             try:
                 if connection is None or connection.closed:
                     connection = database.connect("lease", name=self.kind)
-                self._beat(connection)
+                self._heed(
+                    self.beat(connection) if is_beat else read_job(connection, job_id=self.id)
+                )
             except psycopg.Error as error:
-                logger.warning("heartbeat failed", extra={"kind": self.kind, "error": str(error)})
+                if is_beat:
+                    self._failures += 1
+                    logger.warning(
+                        "heartbeat failed", extra={"kind": self.kind, "error": str(error)}
+                    )
+                if connection is not None:
+                    connection.close()
                 connection = None
+                next_beat = max(next_beat, time.monotonic() + LOOK_S)
         if connection is not None:
             connection.close()
 
-    def _beat(self, connection: psycopg.Connection[Any]) -> None:
+    def beat(self, connection: psycopg.Connection[Any]) -> JobAnswer:
+        """One heartbeat; what the row says. Raises ``psycopg.Error``."""
         progressed = self._progressed.is_set()
         self._progressed.clear()
         detail = self._detail if self._detail_changed else None
         self._detail_changed = False
-        stop = beat_job(connection, job_id=self.id, progressed=progressed, detail=detail)
+        before, nonce = self._nonces[-1], uuid4()
+        self._nonces.append(nonce)  # it may be in the row even if the answer is lost
+        answer = self._beat(connection, before, nonce, progressed=progressed, detail=detail)
+        if answer.has_twin and answer.nonce in self._nonces:
+            answer = self._beat(
+                connection, answer.nonce, nonce, progressed=progressed, detail=detail
+            )
+        if answer.has_twin:
+            return answer
+        self._count_failures(connection)
         bury_jobs(connection, silent_for_s=settings.HEARTBEAT_DEAD_AFTER_S)
         if self._holdings is not None:
             self._answer(connection, self._holdings)
-        if stop and self._on_stop is not None:
-            logger.info("a stop was asked for", extra={"kind": self.kind})
-            self._on_stop()
+        return answer
 
     def _answer(
         self, connection: psycopg.Connection[Any], holdings: Callable[[], Sequence[Holding]]
@@ -131,3 +172,47 @@ class JobRow:
         asked = open_inquiries(connection, worker_job_id=self.id)
         if asked:
             answer_inquiries(connection, inquiry_ids=asked, holdings=holdings())
+
+    def _beat(
+        self,
+        connection: psycopg.Connection[Any],
+        before: UUID | None,
+        nonce: UUID,
+        *,
+        progressed: bool,
+        detail: dict[str, Any] | None,
+    ) -> JobAnswer:
+        return beat_job(
+            connection,
+            job_id=self.id,
+            progressed=progressed,
+            detail=detail,
+            pid=os.getpid(),
+            before=before,
+            nonce=nonce,
+        )
+
+    def _count_failures(self, connection: psycopg.Connection[Any]) -> None:
+        failures = self._failures
+        count_beat_failures(connection, kind=self.kind, failures=failures)
+        self._failures -= failures
+
+    def _heed(self, answer: JobAnswer) -> None:
+        """A stop is passed on once; a copy leaves without touching what is the original's."""
+        if answer.has_twin:
+            logger.critical(
+                "another process beats under this job row: this copy ends",
+                extra={"kind": self.kind, "job_id": str(self.id), "pid": os.getpid()},
+            )
+            self._on_twin()
+        elif answer.stop_reason is not None and not self._is_stop_heard:
+            self._is_stop_heard = True
+            logger.info(
+                "a stop was asked for", extra={"kind": self.kind, "reason": answer.stop_reason}
+            )
+            self._on_stop()
+
+
+def _leave() -> None:
+    # Not by an orderly end: that would give back leases, triggers and attempts of the original.
+    os._exit(TWIN_EXIT)

@@ -269,6 +269,7 @@ class JobFilter(ListFilter):
     state: tuple[str, ...] = field(
         default=(), metadata=choice_of("state", ("running", "ended", "dead"))
     )
+    alive: tuple[str, ...] = field(default=(), metadata=choice_by(shown.jobs_alive, shown.YES_NO))
     hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
     started_at_gte: datetime | None = field(default=None, metadata=moment("started_at__gte"))
     started_at_lte: datetime | None = field(default=None, metadata=moment("started_at__lte"))

@@ -26,7 +26,7 @@ class Component:
 
     kind: str
     is_healthy: bool
-    alive: int  # incarnations that have not ended and beat lately
+    alive: int  # incarnations
     progress_at: datetime | None  # the newest
     heartbeat_at: datetime | None
     progress_age_s: float | None
@@ -46,13 +46,13 @@ def health(scope: Scope) -> Health:
     """How each component does."""
     dead_after_s = settings.HEARTBEAT_DEAD_AFTER_S
     now: datetime | None = None
-    running: dict[str, list[tuple[datetime, datetime]]] = {kind: [] for kind in COMPONENTS}
+    running: dict[str, list[tuple[bool, datetime, datetime]]] = {kind: [] for kind in COMPONENTS}
     rows = scope.shared(Job.objects.filter(ended_at__isnull=True))
-    for kind, heartbeat_at, progress_at, clock in rows.values_list(
-        "kind", "heartbeat_at", "progress_at", shown.CLOCK
+    for kind, is_alive, heartbeat_at, progress_at, clock in rows.values_list(
+        "kind", shown.JOB_ALIVE, "heartbeat_at", "progress_at", shown.CLOCK
     ):
         now = clock
-        running.setdefault(kind, []).append((heartbeat_at, progress_at))
+        running.setdefault(kind, []).append((is_alive, heartbeat_at, progress_at))
     at = now or clock_of_database()
     components = tuple(_component(kind, beats, at, dead_after_s) for kind, beats in running.items())
     return Health(
@@ -80,16 +80,16 @@ def revision() -> int:
 
 
 def _component(
-    kind: str, beats: list[tuple[datetime, datetime]], now: datetime, dead_after_s: float
+    kind: str, beats: list[tuple[bool, datetime, datetime]], now: datetime, dead_after_s: float
 ) -> Component:
-    alive = sum((now - beat).total_seconds() <= dead_after_s for beat, _ in beats)
-    progress_at = max((progress for _, progress in beats), default=None)
+    alive = sum(is_alive for is_alive, _, _ in beats)
+    progress_at = max((progress for _, _, progress in beats), default=None)
     age_s = max(0.0, (now - progress_at).total_seconds()) if progress_at else None
     return Component(
         kind=kind,
         is_healthy=alive > 0 and age_s is not None and age_s <= dead_after_s,
         alive=alive,
         progress_at=progress_at,
-        heartbeat_at=max((beat for beat, _ in beats), default=None),
+        heartbeat_at=max((beat for _, beat, _ in beats), default=None),
         progress_age_s=age_s,
     )

@@ -9,7 +9,7 @@ from django.db.models import Case, CharField, F, Q, Value, When
 from django.db.models.functions import Coalesce, JSONObject
 
 from scheduler_app.models import Job
-from scheduler_app.queries import lens
+from scheduler_app.queries import lens, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +32,14 @@ class JobRow(lens.Standing):
     hostname: str
     pid: int
     state: str  # running, ended, dead
+    alive: bool  # it beat less than 2.1 intervals ago, by the database's clock
     started_at: datetime
     heartbeat_at: datetime
     progress_at: datetime
     ended_at: datetime | None
     stop_requested_at: datetime | None
+    stop_requested_by: str  # empty: nobody
+    stop_reason: str
     detail: Mapping[str, Any]
 
 
@@ -61,6 +64,7 @@ NOUN: Final = lens.Noun(
     row=JobRow,
     rows=_rows,
     columns={
+        "alive": shown.JOB_ALIVE,
         "superseded_by": Value(None, output_field=CharField()),
     },
 )

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.db.models import Count, F, Func, Q, Sum, Value
-from django.db.models.fields import DurationField
+from django.db.models import Count, F, Sum
 
 from scheduler_app.models import (
     Attempt,
@@ -43,11 +41,6 @@ class Numbers:
 def numbers() -> Numbers:
     """Every number, each read through an index over what is active, never over history."""
     counters = Counter.objects.values_list("name").annotate(total=Sum("value"))
-    recently = shown.CLOCK - Func(
-        Value(settings.HEARTBEAT_DEAD_AFTER_S),
-        template="make_interval(secs => %(expressions)s)",
-        output_field=DurationField(),
-    )
     return Numbers(
         counters=dict(counters.order_by("name")),
         runs_active=_by(
@@ -58,7 +51,9 @@ def numbers() -> Numbers:
         ),
         attempts_live=_by(Attempt.objects.filter(is_live=True), F("state")),
         jobs_alive=_by(
-            Job.objects.filter(Q(ended_at__isnull=True, heartbeat_at__gte=recently)), F("kind")
+            # ended_at once more, as the index has it
+            Job.objects.filter(shown.JOB_ALIVE, ended_at__isnull=True),
+            F("kind"),
         ),
         leases=_by(Lease.objects.all(), shown.LEASE_SHOWN),
         executor_events_pending=ExecutorEvent.objects.filter(verdict="pending").count(),

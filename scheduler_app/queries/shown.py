@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db.models import Case, CharField, DateTimeField, F, Func, Q, Value, When
+from django.conf import settings
+from django.db.models import (
+    BooleanField,
+    Case,
+    CharField,
+    DateTimeField,
+    F,
+    FloatField,
+    Func,
+    Q,
+    Value,
+    When,
+)
 
 from scheduler_app.rules import states
 
@@ -19,6 +31,7 @@ OUTCOMES: Final = tuple(outcome.value for outcome in states.AttemptOutcome)
 FLOW_STATES: Final = ("active", "paused", FROZEN)
 LEASE_STATES: Final = ("held", "expired", "free")
 INCIDENT_STATES: Final = ("open", "resolved")
+YES_NO: Final = ("yes", "no")
 VERDICTS: Final = ("pending", "confirmed", "ignored", "refused", "ghost")
 
 RUN_SHOWN = Case(
@@ -41,6 +54,14 @@ LEASE_SHOWN = Case(
     When(expires_at__lte=CLOCK, then=Value("expired")),
     default=Value("held"),
     output_field=CharField(),
+)
+# The database's own definition; so it is true at the moment of the statement.
+JOB_ALIVE = Func(
+    F("ended_at"),
+    F("heartbeat_at"),
+    Value(settings.JOB_ALIVE_S, output_field=FloatField()),
+    function="job_is_alive",
+    output_field=BooleanField(),
 )
 INCIDENT_SHOWN = Case(
     When(resolved_at__isnull=True, then=Value("open")),
@@ -94,6 +115,13 @@ def lease_states(shown: tuple[str, ...]) -> Q:
     if "held" in shown:
         kept |= Q(holder__isnull=False, expires_at__gt=CLOCK)
     return kept
+
+
+def jobs_alive(shown: tuple[str, ...]) -> Q:
+    """Jobs that are alive (``yes``) or not (``no``), by the clock of the database."""
+    if {*shown} >= {*YES_NO}:
+        return Q()
+    return Q(JOB_ALIVE) if "yes" in shown else ~Q(JOB_ALIVE)
 
 
 def incident_states(shown: tuple[str, ...]) -> Q:

@@ -252,9 +252,7 @@ class Scheduler:
             settings.SCHEDULER_SWEEP_INTERVAL_S if self._doorbell.connected else POLL_INTERVAL_S
         )
         self._next["sweep"] = time.monotonic() + interval_s
-        self._queue_slots = sweep.queue_slots(
-            connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S
-        )
+        self._queue_slots = sweep.queue_slots(connection, alive_s=settings.JOB_ALIVE_S)
         issued, self._issued = self._issued, 0
         count(connection, "scheduler_attempts_issued_total", issued)
         active = sweep.active_runs(connection, shards=list(terms))

@@ -53,14 +53,14 @@ def active_runs(connection: psycopg.Connection[Any], *, shards: list[int]) -> se
         return {row[0] for row in cursor.fetchall()}
 
 
-def queue_slots(connection: psycopg.Connection[Any], *, dead_after_s: float) -> dict[str, int]:
-    """Slots of the live workers, by queue."""
+def queue_slots(connection: psycopg.Connection[Any], *, alive_s: float) -> dict[str, int]:
+    """Slots of the workers that are alive, by queue."""
     slots: dict[str, int] = {}
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "SELECT detail FROM job WHERE kind = 'worker' AND ended_at IS NULL"
-            " AND heartbeat_at > clock_timestamp() - make_interval(secs => %s::float8)",
-            [dead_after_s],
+            " AND job_is_alive(ended_at, heartbeat_at, %s)",
+            [alive_s],
         )
         for (detail,) in cursor.fetchall():
             for queue in detail.get("queues", ()):
@@ -233,7 +233,7 @@ def _unclaimed(connection: psycopg.Connection[Any], terms: dict[int, int]) -> li
             "   AND q.started_at < clock_timestamp() - make_interval(secs => %(served_s)s::float8))"
             "   AS overtaken,"
             "  EXISTS (SELECT 1 FROM job j WHERE j.kind = 'worker' AND j.ended_at IS NULL"
-            "   AND j.heartbeat_at > clock_timestamp() - make_interval(secs => %(dead_s)s::float8)"
+            "   AND job_is_alive(j.ended_at, j.heartbeat_at, %(alive_s)s)"
             "   AND j.detail->'queues' ? p.queue) AS queue_has_worker"
             " FROM attempt p JOIN task_instance i ON i.id = p.ti_id AND i.attempt_id = p.id"
             " WHERE p.shard = ANY(%(shard)s) AND p.is_live AND p.state = 'issued'"
@@ -243,7 +243,7 @@ def _unclaimed(connection: psycopg.Connection[Any], terms: dict[int, int]) -> li
             {
                 "shard": list(terms),
                 "served_s": SERVED_WITHIN_S,
-                "dead_s": settings.HEARTBEAT_DEAD_AFTER_S,
+                "alive_s": settings.JOB_ALIVE_S,
                 "timeout_s": settings.QUEUED_TIMEOUT_S,
                 "limit": BATCH_MAX,
             },

@@ -2,12 +2,14 @@
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startLogs } from "./log.js";
+import { startSheets } from "./sheet.js";
 import { startTimes } from "./time.js";
 
 startTimes();
 startLive();
 startLogs();
 startKeys();
+startSheets();
 
 // On a narrow screen the filters stay folded until they are wanted.
 if (matchMedia("(max-width: 768px)").matches) {

@@ -8,11 +8,12 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from scheduler_app.models import Audit, Flow, Run
+from scheduler_app.models import Audit, Flow, Job, Run
 from tests.integration.dashboard.pages import Page
 
 if TYPE_CHECKING:
     from tests.integration.dashboard.scene import Scene
+    from tests.world import World
 
 
 def test_one_click_triggers_a_run_and_opens_it(scene: Scene, reader: Client) -> None:
@@ -118,3 +119,50 @@ def test_the_look_is_kept_in_a_cookie(reader: Client, look: str, kept: str) -> N
 def test_a_forged_look_is_the_system_look(reader: Client) -> None:
     reader.cookies["daylight_look"] = '"><script>'
     assert 'data-look="system"' in reader.get("/runs/").content.decode()
+
+
+# -- sheets ------------------------------------------------------------------------------------
+
+
+def test_a_process_is_stopped_from_the_jobs_page_with_a_reason(
+    scene: Scene, reader: Client, world: World
+) -> None:
+    del scene
+    listed = Page(reader, "/jobs/")
+    (href,) = [link for link in listed.links() if f"/jobs/{world.worker}/stop/" in link]
+    sheet = Page(reader, href)
+    assert sheet.response.status_code == 200
+    assert "Stop worker host-1:4700" in sheet.text
+    assert "handed back" in sheet.text
+    assert Job.objects.get(pk=world.worker).stop_requested_at is None
+    empty = reader.post(f"/jobs/{world.worker}/stop/", {"reason": " "})
+    assert empty.status_code == 400
+    assert "Say why" in empty.content.decode()
+    done = reader.post(f"/jobs/{world.worker}/stop/", {"reason": "deploy", "next": "/jobs/?x"})
+    assert done.headers["Location"] == "/jobs/?x"
+    assert Job.objects.get(pk=world.worker).stop_requested_by == "ana"
+    after = Page(reader, "/jobs/")
+    assert "asked to stop" in after.text
+    assert "by ana: deploy" in after.text
+    assert "/stop/" not in "".join(after.links())
+
+
+def test_a_stop_of_what_has_ended_is_refused_in_words(scene: Scene, reader: Client) -> None:
+    del scene
+    ended = Job.objects.get(ended_at__isnull=False)
+    for answer in (
+        reader.get(f"/jobs/{ended.pk}/stop/"),
+        reader.post(f"/jobs/{ended.pk}/stop/", {"reason": "r"}),
+    ):
+        assert answer.status_code == 409
+        assert "has ended; there is nothing to stop" in answer.content.decode()
+
+
+def test_a_sheet_is_a_fragment_for_the_dialog(scene: Scene, reader: Client, world: World) -> None:
+    del scene
+    whole = reader.get(f"/jobs/{world.worker}/stop/").content.decode()
+    part = reader.get(f"/jobs/{world.worker}/stop/", headers={"HX-Request": "true"})
+    text = part.content.decode()
+    assert "<html" in whole
+    assert "<html" not in text
+    assert f'action="/jobs/{world.worker}/stop/"' in text

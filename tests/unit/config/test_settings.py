@@ -66,6 +66,7 @@ def test_the_defaults_are_those_of_the_documents() -> None:
         10 << 20,
         128,
     ]
+    assert read("JOB_ALIVE_S") == [10.5]
     assert read("MAX_ACTIVE_RUNS", "MAX_ACTIVE_TASKS") == [16, 64]
 
 
