@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # An incarnation ends, and whoever keeps the number of processes makes another: see decision 0014.
 REPLACED: Final = (
-    "This one process ends. `manage.py up`, systemd or Kubernetes start another in its place; to run"
-    " fewer, change the number there."
+    "This one process ends. What supervises it (manage.py up, systemd, Kubernetes) starts another in its"
+    " place; to run fewer, change the number there."
 )
 
 _notices = Notices(settings.CACHE_URL)

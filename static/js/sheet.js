@@ -3,7 +3,7 @@
 
 async function open(link) {
   const dialog = document.createElement("dialog");
-  dialog.className = "sheet-dialog";
+  dialog.className = "act-dialog";
   dialog.setAttribute("aria-labelledby", "sheet-title");
   dialog.addEventListener("close", () => {
     dialog.remove();
