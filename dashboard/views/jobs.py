@@ -57,9 +57,7 @@ def job_stop(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
     def sheet() -> acts.Sheet:
         plan = stop_job(job_id=job_id, actor=request.user.get_username(), dry_run=True)
-        return acts.Sheet(
-            title=f"Stop {process}", button="Stop this process", effects=plan.effects
-        )
+        return acts.Sheet(title=f"Stop {process}", button="Stop this process", effects=plan.effects)
 
     def act(reason: str) -> str:
         stop_job(job_id=job_id, actor=request.user.get_username(), reason=reason)

@@ -80,11 +80,15 @@ def stop(stack: Stack, job: dict[str, Any]) -> Any:
 def test_a_scheduler_gives_its_leases_back_within_two_seconds_of_reading(stack: Stack) -> None:
     wait_for(
         "both schedulers hold their share",
-        lambda: [
-            row["n"]
-            for row in stack.rows("SELECT count(*) AS n FROM lease GROUP BY holder, holder IS NULL")
-        ]
-        == [8, 8],
+        lambda: (
+            [
+                row["n"]
+                for row in stack.rows(
+                    "SELECT count(*) AS n FROM lease GROUP BY holder, holder IS NULL"
+                )
+            ]
+            == [8, 8]
+        ),
         within_s=WITHIN_S,
     )
     job = job_of(stack, "scheduler")
