@@ -35,7 +35,7 @@ def first_rows(apps, schema_editor):  # type: ignore[no-untyped-def]  # signatur
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0005_leases"),
+        ("scheduler_app", "0006_events_by_try"),
     ]
 
     operations = [
