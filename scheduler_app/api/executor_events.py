@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.response import Response
 
+from scheduler_app.api import bodies
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.operations.record_executor_event import (
+    STATES,
+    Statement,
+    record_executor_event,
+)
 from scheduler_app.queries import executor_events
 from scheduler_app.queries.filters import EventFilter
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
+
+# Reading is for everybody who is logged in; what executors say is for operators to say.
+MAY_REPORT: Final = "scheduler_app.add_executorevent"
+NUMBER_MAX: Final = 2**31 - 1
+INFO_CHARACTERS_MAX: Final = 1000
+KEY_CHARACTERS_MAX: Final = 250
 
 
 class EventSerializer(StandingSerializer):
@@ -41,12 +55,54 @@ class EventSerializer(StandingSerializer):
     judged_at = serializers.DateTimeField(allow_null=True)
 
 
+class StatementSerializer(serializers.Serializer[dict[str, Any]]):
+    """What an executor may say of an execution."""
+
+    flow_id = serializers.CharField(max_length=250, validators=[bodies.check_storable])
+    run_id = serializers.CharField(max_length=250, validators=[bodies.check_storable])
+    task_id = serializers.CharField(max_length=250, validators=[bodies.check_storable])
+    map_index = serializers.IntegerField(
+        required=False, default=-1, min_value=-1, max_value=NUMBER_MAX
+    )
+    try_number = serializers.IntegerField(min_value=1, max_value=NUMBER_MAX)
+    state = serializers.ChoiceField(choices=sorted(STATES))
+    info = serializers.CharField(
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=INFO_CHARACTERS_MAX,
+        validators=[bodies.check_storable],
+    )
+    attempt_id = serializers.UUIDField(required=False, allow_null=True, default=None)
+    still_held = serializers.BooleanField(required=False, default=False)
+    key = serializers.CharField(
+        required=False, allow_null=True, default=None, max_length=KEY_CHARACTERS_MAX
+    )
+
+
 class EventList(NounList):
-    """Executor events, page by page."""
+    """Executor events, page by page; and the door for executors outside this product."""
 
     noun = executor_events.NOUN
     asked = EventFilter
     serializer = EventSerializer
+
+    @extend_schema(
+        request=StatementSerializer,
+        responses={HTTPStatus.CREATED: EventSerializer, HTTPStatus.OK: EventSerializer},
+    )
+    def post(self, request: Request) -> Response:
+        """The statement is a row, judged by the scheduler; 200 if its key was said before."""
+        if not request.user.has_perm(MAY_REPORT):
+            raise PermissionDenied(
+                "This account may not report executions: give it the permission"
+                f" {MAY_REPORT}, or use that of an administrator."
+            )
+        body = bodies.checked(StatementSerializer, request)
+        recorded = record_executor_event(Statement(**body), actor=request.user.get_username())
+        row = executor_events.one(self.scope, recorded.id)
+        status = HTTPStatus.CREATED if recorded.is_new else HTTPStatus.OK
+        return Response(EventSerializer(row).data, status=status)
 
 
 class EventDetail(ApiView):

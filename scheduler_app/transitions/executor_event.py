@@ -76,8 +76,16 @@ def record_events(connection: psycopg.Connection[Any], *, events: Sequence[NewEv
 
     One multi-row insert; an event whose key was seen before changes nothing.
     """
-    if not events:
-        return 0
+    return len(_record(connection, events)) if events else 0
+
+
+def record_event(connection: psycopg.Connection[Any], *, event: NewEvent) -> int | None:
+    """The event has a row; its id, or ``None`` if its key was seen before and nothing changed."""
+    ids = _record(connection, [event])
+    return ids[0] if ids else None
+
+
+def _record(connection: psycopg.Connection[Any], events: Sequence[NewEvent]) -> list[int]:
     judgements = [event.judgement for event in events]
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
@@ -97,11 +105,11 @@ def record_events(connection: psycopg.Connection[Any], *, events: Sequence[NewEv
                 "detail": [Jsonb(j.detail) if j else None for j in judgements],
             },
         )
-        new = len(cursor.fetchall())
+        new = [row[0] for row in cursor.fetchall()]
     judged = sum(1 for judgement in judgements if judgement is not None)
     refused = sum(1 for judgement in judgements if judgement and judgement.verdict == "refused")
     count(connection, "scheduler_deliveries_refused_total", refused)
-    count(connection, "scheduler_executor_events_processed_total", min(judged, new))
+    count(connection, "scheduler_executor_events_processed_total", min(judged, len(new)))
     return new
 
 
