@@ -154,7 +154,9 @@ class Workshop:
             start_runs(self.connection, run_ids=[run_id])
         return run_id
 
-    def issue(self, run_id: int, task_id: str = "t") -> Message:
+    def issue(
+        self, run_id: int, task_id: str = "t", *, on_execute: tuple[str, ...] = ()
+    ) -> Message:
         """The next attempt of the task is issued; its predecessor, if any, is set aside."""
         ti = TaskInstance.objects.get(run_id=run_id, task_id=task_id)
         is_retry = ti.state == "up_for_retry"
@@ -173,6 +175,7 @@ class Workshop:
                         run_attempt=1,
                         token=TOKEN,
                         cause=None if ti.attempt_id is None else "superseded_by_retry",
+                        on_execute=on_execute,
                     )
                 ],
             )

@@ -7,6 +7,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scheduler_app.authoring import callbacks
 from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, error_of
 from scheduler_app.authoring.faults import Place, did_you_mean, refuse
 from scheduler_app.authoring.signatures import without_ctx
@@ -91,12 +92,17 @@ class TaskCall(Step):
         )
         return _finished(found(*bound.args, **bound.kwargs))
 
+    def callbacks(self) -> callbacks.Callbacks:
+        """What is called when the task moves: its own, or those of the flow's default_args."""
+        return callbacks.taken_from({**self.building.defaults, **self.options})
+
     def definition(self) -> TaskDefinition:
         """This task as the stored picture of the flow has it."""
         for step in steps_in(self.body.arguments(), self.place):
             self._check_flow(step)
         fields = {**self.building.defaults, **self.options, "task_id": self.name}
         fields.setdefault("doc", self.doc)
+        fields["callbacks"] = callbacks.names_of(callbacks.taken_from(fields))
         upstream = tuple(sorted(self.run_after_ids | self.result_task_ids()))
         return TaskDefinition(**fields, upstream=upstream, line=self.place.line)
 

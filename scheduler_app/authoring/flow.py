@@ -10,6 +10,7 @@ from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
+from scheduler_app.authoring import callbacks
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import Building, building
 from scheduler_app.authoring.faults import (
@@ -24,6 +25,7 @@ from scheduler_app.authoring.faults import (
 from scheduler_app.authoring.options import TASK_OPTIONS, BadOption, check_options
 from scheduler_app.authoring.registry import register
 from scheduler_app.rules import graph, timetable
+from scheduler_app.rules.callbacks import OF_RUN
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
 from scheduler_app.rules.errors import DefinitionError, InvalidInput
 
@@ -43,10 +45,12 @@ class Flow:
         place: Place,
         calls: dict[str, TaskCall],
         definition: FlowDefinition | None,
+        run_callbacks: callbacks.Callbacks,
     ) -> None:
         self.flow_id = flow_id
         self.place = place
         self.calls = calls
+        self.run_callbacks = run_callbacks
         self._definition = definition  # None for a faulty flow
 
     def definition(self) -> FlowDefinition:
@@ -80,7 +84,8 @@ def flow(function: Callable[[], object] | None = None, /, **options: object) -> 
 
     Options: flow_id, schedule (cron, preset or None), timezone, start_date, end_date, catchup,
     max_active_runs, max_active_tasks, run_timeout, description, tags, owner, params, default_args
-    (options for every task), is_paused_upon_creation. The body runs once, here.
+    (options for every task), on_success_callback, on_failure_callback (of its runs),
+    is_paused_upon_creation. The body runs once, here.
     """
     place = place_of_caller()
     if function is None:
@@ -106,11 +111,13 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
     flow_id = fields.setdefault("flow_id", function.__name__)
     work = Building(flow_id=flow_id, place=place, defaults=defaults, faults=faults)
     fields = _checked_times(work, fields)
+    run_callbacks = callbacks.taken_from(fields)
+    fields["callbacks"] = callbacks.names_of(run_callbacks)
     wrong = _faults_of_function(function)
     faults += wrong
     if not wrong:
         _run_body(function, work)
-    made = Flow(flow_id, place, work.calls, _definition(work, fields))
+    made = Flow(flow_id, place, work.calls, _definition(work, fields), run_callbacks)
     register(made, faults)
     return made
 
@@ -330,4 +337,5 @@ FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "params": ("params", _params),
     "default_args": ("default_args", lambda value: value),  # checked by itself
     "is_paused_upon_creation": ("is_paused_upon_creation", option_checks.flag),
+    **option_checks.callback_options(OF_RUN),
 }

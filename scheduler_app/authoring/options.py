@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import Fault, Place, did_you_mean, fault
 from scheduler_app.rules import definition
+from scheduler_app.rules.callbacks import OF_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from scheduler_app.rules.callbacks import CallbackOn
 
 RETRIES_MAX: Final = 10_000
 SLOTS_MAX: Final = 32_767
 PRIORITY_MAX: Final = 1_000_000_000  # either sign
 DURATION_MAX_S: Final = 10 * 366 * 86_400.0  # ten years
 NAME_CHARACTERS_MAX: Final = 250
+CALLABLES_MAX: Final = 20  # of one callback option
 
 # What people who come from Airflow would write, and how it is said here.
 AIRFLOW_NAMES: Final[Mapping[str, str]] = {
@@ -126,6 +131,42 @@ def trigger_rule(value: object) -> str:
     return str(value)
 
 
+def callables(value: object) -> tuple[Callable[[Mapping[str, Any]], object], ...]:
+    """The callables of a callback option, each fit to be called with the context; none for None."""
+    if value is None:
+        return ()
+    given = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    if len(given) > CALLABLES_MAX:
+        raise BadOption(f"at most {CALLABLES_MAX} functions")
+    if not all(callable(one) and _takes_context(one) for one in given):
+        raise BadOption(
+            "a function of one argument, the context, or a list of such functions (no task)"
+        )
+    return given
+
+
+def _takes_context(callback: Callable[..., object]) -> bool:
+    # A task can be called in a flow body only; its plain function is `.function`.
+    if hasattr(callback, "override") and hasattr(callback, "function"):
+        return False
+    if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
+        return False
+    try:
+        inspect.signature(callback).bind({})
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True
+
+
+def callback_options(
+    of: Iterable[CallbackOn],
+) -> dict[str, tuple[str, Callable[[object], Any]]]:
+    """The callback options, each with the field that ``authoring.callbacks`` takes out again."""
+    return {f"{on}_callback": (on.value, callables) for on in of}
+
+
 # option -> (field of TaskDefinition, check)
 TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "task_id": ("task_id", identifier),
@@ -140,6 +181,7 @@ TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "queue": ("queue", name),
     "trigger_rule": ("trigger_rule", trigger_rule),
     "doc": ("doc", text),
+    **callback_options(OF_TASK),
 }
 
 

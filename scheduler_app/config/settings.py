@@ -86,6 +86,8 @@ MAX_ACTIVE_RUNS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_RUNS", 16, least=1
 MAX_ACTIVE_TASKS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_TASKS", 64, least=1)
 # A worker that is told to stop lets running tasks go on so long; then they are handed back. A
 # supervisor that kills after less than this and about 4 s more leaves the rest to the sweeps.
+# A callback that runs longer is ended as failed.
+CALLBACK_TIMEOUT_S: Final = readers.number("DAYLIGHT_CALLBACK_TIMEOUT_S", 60.0, least=0.1)
 WORKER_DRAIN_S: Final = readers.number("DAYLIGHT_WORKER_DRAIN_S", 5.0)
 # Triggers that one triggerer watches at most; timers and external events need no watching.
 TRIGGERER_CAPACITY: Final = readers.integer("DAYLIGHT_TRIGGERER_CAPACITY", 10_000, least=1)

@@ -44,18 +44,22 @@ class Notices:
         self._lock = threading.Lock()
 
     def wake(self, runs: Iterable[int] = (), **more: object) -> None:
-        """Some scheduler will look at these runs soon. ``more``: events=1, flows=1, leases=1."""
+        """Some scheduler will look at these runs soon.
+
+        ``more``: events=1, flows=1, leases=1, callbacks=1.
+        """
         self._send(WAKE, {"runs": list(runs), **more})
 
     def changed(self, topics: Iterable[str]) -> None:
         """Pages that show one of ``topics`` (``runs``, ``run:12``, ``ti:7``, ...) will refresh."""
         self._send(CHANGED, {"topics": sorted(set(topics))})
 
-    def both(self, *, runs: Iterable[int], topics: Iterable[str]) -> None:
-        """``wake`` and ``changed`` in one round trip."""
+    def both(self, *, runs: Iterable[int], topics: Iterable[str], callbacks: bool = False) -> None:
+        """``wake`` and ``changed`` in one round trip; ``callbacks``: some wait to be published."""
+        more = {"callbacks": 1} if callbacks else {}
         self._send_many(
             (
-                (WAKE, {"runs": list(runs)}),
+                (WAKE, {"runs": list(runs), **more}),
                 (CHANGED, {"topics": sorted(set(topics))}),
             )
         )

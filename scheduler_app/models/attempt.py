@@ -67,6 +67,11 @@ class Attempt(Standing):
     ended_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_reason = models.TextField(null=True)  # noqa: DJ001 - null: not asked to stop
+    # Of a callback: {"on","index","name","state","of","reason"}: what is called, and why. Of a task
+    # whose claim must issue callbacks: {"on_execute": [names]}.
+    callback = models.JSONField(null=True)
+    # The transition that a callback is about, and which of its callables this is.
+    callback_key = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: no callback
 
     class Meta:
         db_table = "attempt"
@@ -83,6 +88,12 @@ class Attempt(Standing):
                 fields=["ti", "try_number", "resume_index"],
                 condition=Q(kind="task", is_accepted=True),
                 name="attempt_accepted_unique",
+            ),
+            # One transition calls each callable once; again only after a loss.
+            models.UniqueConstraint(
+                fields=["callback_key", "dispatch_no"],
+                condition=Q(callback_key__isnull=False),
+                name="attempt_callback_unique",
             ),
             models.CheckConstraint(
                 condition=Q(

@@ -122,7 +122,12 @@ def _task_ids(version: int) -> frozenset[str]:
 
 def _attempts() -> Iterator[Compared]:
     def following(column: str) -> Window:
-        return Window(Lead(column), partition_by=[F("ti_id"), F("kind")], order_by=F("fence").asc())
+        # Of a callback: the next call of the same.
+        return Window(
+            Lead(column),
+            partition_by=[F("ti_id"), F("kind"), F("callback_key")],
+            order_by=F("fence").asc(),
+        )
 
     # Found by a take-over first; one that had a row before keeps the reason it was given.
     found = TakeOverItem.objects.filter(attempt_id=OuterRef("id"), found="unknown")
@@ -143,8 +148,9 @@ def _attempts() -> Iterator[Compared]:
 
 
 def _attempt(row: Any) -> Compared:
-    has_parents = row.ti_id is not None and row.ti is not None
-    is_current = has_parents and row.ti.attempt_id == row.id
+    is_callback = row.kind == states.AttemptKind.CALLBACK
+    has_parents = (row.ti_id is not None and row.ti is not None) or is_callback
+    is_current = has_parents and not is_callback and row.ti.attempt_id == row.id
     place = successor = None
     if has_parents:
         place = _place(row.run_attempt, row.try_number, row.resume_index, row.dispatch_no)
@@ -159,10 +165,13 @@ def _attempt(row: Any) -> Compared:
             successor=successor,
             run_attempt_now=row.run.run_attempt if row.run else 1,
             kind=row.kind,
+            is_repeated=row.next_id is not None,
             is_state_known=row.state in ATTEMPT_STATES,
             is_found_in_take_over=row.is_found,
             # A clear begins a new budget of retries at the try that it ended.
-            is_cleared=has_parents and 0 < row.ti.budget_start == row.try_number,
+            is_cleared=has_parents
+            and not is_callback
+            and 0 < row.ti.budget_start == row.try_number,
             run_code=row.run.filter_code if row.run else None,
         )
     )
@@ -186,7 +195,9 @@ def _attempt(row: Any) -> Compared:
     return compared
 
 
-_NAMED_SUCCESSOR: Final = frozenset({"superseded_by_retry", "superseded_by_resume", "lost_worker"})
+_NAMED_SUCCESSOR: Final = frozenset(
+    {"superseded_by_retry", "superseded_by_resume", "lost_worker", "callback_repeated"}
+)
 
 
 def _place(

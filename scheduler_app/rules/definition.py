@@ -45,6 +45,7 @@ class TaskDefinition:
     pool_slots: int = 1
     priority: int = 0  # higher first
     queue: str = "default"
+    callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # CallbackOn -> names
     doc: str = ""
     line: int | None = None  # in the flow file, for messages
 
@@ -67,6 +68,7 @@ class FlowDefinition:
     tags: tuple[str, ...] = ()
     owner: str = ""
     params: dict[str, Any] = field(default_factory=dict)  # declared defaults of conf
+    callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of its runs
     is_paused_upon_creation: bool = False
 
     def task(self, task_id: str) -> TaskDefinition:
@@ -79,7 +81,12 @@ class FlowDefinition:
 
 def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     """The definition as plain JSON values, with the format number."""
-    return {"format": FORMAT, **json.loads(json.dumps(asdict(definition)))}
+    raw: dict[str, Any] = {"format": FORMAT, **json.loads(json.dumps(asdict(definition)))}
+    # Left out where there are none, so that the digests of such flows are what they always were.
+    for part in (raw, *raw["tasks"]):
+        if not part["callbacks"]:
+            del part["callbacks"]
+    return raw
 
 
 def from_dict(raw: dict[str, Any]) -> FlowDefinition:
@@ -88,6 +95,7 @@ def from_dict(raw: dict[str, Any]) -> FlowDefinition:
     values = {key: value for key, value in raw.items() if key in known}
     values["tasks"] = tuple(_task_from_dict(task) for task in raw["tasks"])
     values["tags"] = tuple(raw.get("tags", ()))
+    values["callbacks"] = _callbacks_from_dict(raw)
     return FlowDefinition(**values)
 
 
@@ -95,7 +103,12 @@ def _task_from_dict(raw: dict[str, Any]) -> TaskDefinition:
     known = {f.name for f in fields(TaskDefinition)}
     values = {key: value for key, value in raw.items() if key in known}
     values["upstream"] = tuple(raw.get("upstream", ()))
+    values["callbacks"] = _callbacks_from_dict(raw)
     return TaskDefinition(**values)
+
+
+def _callbacks_from_dict(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {on: tuple(names) for on, names in raw.get("callbacks", {}).items()}
 
 
 def digest(definition: FlowDefinition, bundle_digest: str) -> str:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from scheduler_app.rules import visibility
-from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
+from scheduler_app.rules.states import AttemptKind, AttemptOutcome, AttemptState, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +36,7 @@ _KINDS: Final = HANDLES | EXITS | {HANDED_BACK, DELIVERY_REFUSED, LATE_REPORT}
 KILLED_EXTERNALLY: Final = "killed_externally"  # codes of confirmed events; no row is set aside
 LOST: Final = "worker_lost"
 NEVER_CLAIMED: Final = "never_claimed"
+CALLBACK_LOST: Final = "callback_lost"
 CLEARED: Final = "cleared_and_stopped"
 CLOSED: Final = "task_over"
 
@@ -62,8 +63,11 @@ class AttemptFacts:
     attempt_id: str
     state: AttemptState
     outcome: AttemptOutcome | None
-    is_current: bool  # it is its task instance's current attempt
+    # It is its task instance's current attempt; or of a callback, the newest call.
+    is_current: bool
     superseded_by: str | None
+    kind: AttemptKind = AttemptKind.TASK
+    held: bool = False  # by a freeze; of a task, its TaskFacts say so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,7 @@ class Action(StrEnum):
     MARK_LOST = "mark_lost"  # ended as lost; infrastructure budget is used
     BEGIN_ANEW = "begin_anew"  # cleared, and stopped now: none again, with a whole budget
     CLOSE = "close"  # the attempt ended; its task stays as it is
+    REPEAT_CALLBACK = "repeat_callback"  # ended; called again, a bounded number of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +162,8 @@ def reconcile(
     has_row = attempt is not None or facts.refusal == "fenced_other_database"
     if event.kind == DELIVERY_REFUSED and facts.refusal and has_row:
         return judged.say("refused", facts.refusal)
+    if attempt is not None and attempt.kind is AttemptKind.CALLBACK:
+        return _of_a_callback(judged, attempt, facts)
     if attempt is None or ti is None:
         return judged.say("ghost", "ghost_no_record")
     if event.kind == DELIVERY_REFUSED:
@@ -315,6 +322,43 @@ def _without_a_report(
         " its worker lives; it was killed externally.",
         KILLED_EXTERNALLY,
         Action.FAIL_KILLED,
+    )
+
+
+def _of_a_callback(judged: _Judged, attempt: AttemptFacts, facts: Facts) -> Verdict:
+    """A callback stands by itself: no task instance waits for it, and its loss uses no budget."""
+    if judged.kind == DELIVERY_REFUSED:
+        if attempt.state is AttemptState.ISSUED:
+            return judged.say("refused", "refused_frozen" if attempt.held else "refused_superseded")
+        return judged.say("refused", "duplicate_delivery")
+    if not attempt.is_current:
+        return judged.say("ignored", "stale_superseded")
+    if judged.kind not in _KINDS:
+        return judged.say("ignored", "unknown_kind")
+    if judged.kind in HANDLES:
+        return judged.note_handle()
+    if attempt.state is AttemptState.ENDED:
+        return _after_the_end(judged, attempt)
+    if judged.kind == LATE_REPORT:
+        return judged.say("ignored", "stale_superseded")
+    if attempt.held:
+        return judged.wait("What it is about is frozen; what follows waits for the thaw.")
+    if attempt.state is AttemptState.ISSUED:
+        return judged.confirm(
+            f"{judged.word} of callback {attempt.attempt_id}, which no worker has claimed: its"
+            " delivery came to nothing, so the same attempt is published again.",
+            NEVER_CLAIMED,
+            Action.PUBLISH_AGAIN,
+        )
+    if facts.is_anothers:
+        return judged.say("refused", "duplicate_delivery")
+    if not facts.grace_over:
+        return judged.wait(_UNDER_WAY)
+    return judged.confirm(
+        f"{judged.word} of callback {attempt.attempt_id}: its process ended without a report. It is"
+        " called again, unless it was begun too often.",
+        CALLBACK_LOST,
+        Action.REPEAT_CALLBACK,
     )
 
 

@@ -67,6 +67,14 @@ _ALL: Final = (
         set_by="transitions.attempt.dispatch",
     ),
     Reason(
+        code="callback_repeated",
+        nouns=_OF_ATTEMPT,
+        chip="SUPERSEDED",
+        template="Call {dispatch_no} of {callback} ({on}) ended as {outcome}, without a report; call"
+        " {new_dispatch_no} replaced it (shard {shard}, token {token}).",
+        set_by="transitions.callback.repeat_callbacks",
+    ),
+    Reason(
         code="superseded_by_clear",
         nouns=_OF_ATTEMPT,
         chip="SUPERSEDED",
@@ -320,6 +328,7 @@ class AttemptStanding:
     successor: Place | None = None  # the attempt that was issued next for the same task instance
     run_attempt_now: int = 1  # of its run
     kind: str = AttemptKind.TASK
+    is_repeated: bool = False  # of a callback: it was called again after this call
     is_state_known: bool = True
     is_found_in_take_over: bool = False
     is_cleared: bool = False  # an operator's clear ended its try
@@ -338,7 +347,9 @@ def derive_attempt_standing(facts: AttemptStanding) -> str | None:
         return "ghost_after_takeover" if facts.is_found_in_take_over else "ghost_no_record"
     if facts.run_code is not None:
         return facts.run_code
-    if facts.kind == AttemptKind.CALLBACK or facts.is_current:
+    if facts.kind == AttemptKind.CALLBACK:
+        return "callback_repeated" if facts.is_repeated else None
+    if facts.is_current:
         return None
     own, after = facts.place, facts.successor
     if after is None or after.run_attempt > own.run_attempt:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg.rows import tuple_row
 
 from scheduler_app.rules import capacity
+from scheduler_app.rules.callbacks import CallbackOn
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions.attempt import Dispatch, Message, dispatch
 from scheduler_app.transitions.ids import uuid7
@@ -176,7 +177,10 @@ def _dispatch(ready: Ready, outcomes: dict[UUID, AttemptOutcome]) -> Dispatch:
         dispatch_no, cause = 1, "superseded_by_resume"
     else:
         dispatch_no, cause = dispatch_no + 1, "lost_worker"
+    # Of a try; neither a resume nor a look after a reschedule begins one.
+    names = ready.view.version.callbacks.get(instance.task_id, {}) if resume_index == 0 else {}
     return Dispatch(
+        on_execute=names.get(CallbackOn.EXECUTE, ()),
         ti_id=instance.ti_id,
         attempt_id=uuid7(),
         previous=instance.attempt_id,

@@ -26,6 +26,7 @@ class Wake:
     events: bool = False
     flows: bool = False
     leases: bool = False  # one was given up, or somebody came who has none
+    callbacks: bool = False
 
 
 class Doorbell:
@@ -51,6 +52,7 @@ class Doorbell:
         events: bool = False,
         flows: bool = False,
         leases: bool = False,
+        callbacks: bool = False,
     ) -> None:
         """As if a hint had arrived; also used by this process's own threads."""
         with self._lock:
@@ -58,6 +60,7 @@ class Doorbell:
             self._wake.events |= events
             self._wake.flows |= flows
             self._wake.leases |= leases
+            self._wake.callbacks |= callbacks
         self._rang.set()
 
     def wait(self, timeout_s: float) -> Wake:
@@ -90,7 +93,7 @@ class Doorbell:
         async with listen(self._url, WAKE) as ear:
             self.connected = True
             # Hints sent while nobody listened are lost: look at everything once.
-            self.ring(events=True, flows=True)
+            self.ring(events=True, flows=True, callbacks=True)
             while not self._stopping:
                 hint = await ear.hear(HEAR_TIMEOUT_S)
                 if hint is not None:
@@ -108,4 +111,5 @@ class Doorbell:
             events=bool(hint.get("events")),
             flows=bool(hint.get("flows")),
             leases=bool(hint.get("leases")),
+            callbacks=bool(hint.get("callbacks")),
         )

@@ -10,10 +10,11 @@ import psycopg
 from django.conf import settings
 from psycopg.rows import dict_row
 
-from scheduler_app.rules import reconcile, retry
-from scheduler_app.rules.definition import from_dict
+from scheduler_app.rules import callbacks, reconcile, retry
+from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import Fenced, SchedulerError
-from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
+from scheduler_app.rules.states import AttemptKind, AttemptOutcome, AttemptState, TaskState
+from scheduler_app.scheduler.callbacks import after_loss, repeat_witnessed
 from scheduler_app.transitions.attempt import (
     ask_for_publication,
     begin_anew,
@@ -21,6 +22,7 @@ from scheduler_app.transitions.attempt import (
     fail_killed,
     lose,
 )
+from scheduler_app.transitions.callback import NewCallbacks
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.executor_event import (
     Judgement,
@@ -45,10 +47,12 @@ logger = logging.getLogger(__name__)
 _FACTS = """
 SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.source_job_id, e.payload, e.try_number,
        extract(epoch FROM clock_timestamp() - e.received_at)::float8 AS age_s,
-       p.id IS NOT NULL AS is_known, p.state AS attempt_state, p.outcome, p.superseded_by,
+       p.id IS NOT NULL AS is_known, p.kind AS attempt_kind, p.filter_code, p.state AS attempt_state, p.outcome, p.superseded_by,
        p.is_accepted, p.worker_job_id, p.hostname, p.pid, p.nonce, p.try_number AS attempt_try,
        i.id AS ti_id, i.state AS ti_state, i.try_number AS ti_try, i.max_tries, i.budget_start,
-       i.next_method, i.held_by IS NOT NULL AS held, i.infra_losses, i.task_id, i.map_index,
+       i.next_method, i.held_by IS NOT NULL
+         OR (p.kind = 'callback' AND (r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL)) AS held,
+       i.infra_losses, i.task_id, i.map_index,
        i.attempt_id AS current_attempt_id, r.flow_id, r.run_key, r.version_id,
        coalesce(j.ended_at IS NULL AND j.heartbeat_at > clock_timestamp()
                 - make_interval(secs => %(dead_after_s)s::float8), false) AS worker_alive,
@@ -68,7 +72,8 @@ SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.source_job_id, e.payl
   LEFT JOIN attempt p ON p.id = e.attempt_id
   LEFT JOIN task_instance i ON i.id = CASE WHEN e.attempt_id IS NULL THEN e.ti_id ELSE p.ti_id END
   LEFT JOIN attempt c ON c.id = i.attempt_id AND e.attempt_id IS NULL
-  LEFT JOIN run r ON r.id = i.run_id
+  LEFT JOIN run r ON r.id = coalesce(i.run_id, p.run_id)
+  LEFT JOIN flow f ON f.flow_id = r.flow_id
   LEFT JOIN job j ON j.id = p.worker_job_id
  WHERE e.verdict = 'pending'
 """
@@ -192,6 +197,7 @@ _MOVING: Final = frozenset(
         reconcile.Action.MARK_LOST,
         reconcile.Action.BEGIN_ANEW,
         reconcile.Action.CLOSE,
+        reconcile.Action.REPEAT_CALLBACK,
     }
 )
 
@@ -255,8 +261,14 @@ def _attempt_facts(row: dict[str, Any]) -> reconcile.AttemptFacts | None:
         attempt_id=str(row["attempt_id"]),
         state=AttemptState(row["attempt_state"]),
         outcome=AttemptOutcome(row["outcome"]) if row["outcome"] else None,
-        is_current=row["current_attempt_id"] == row["attempt_id"],
+        is_current=(
+            row["filter_code"] is None
+            if row["attempt_kind"] == AttemptKind.CALLBACK
+            else row["current_attempt_id"] == row["attempt_id"]
+        ),
         superseded_by=row["superseded_by"],
+        kind=AttemptKind(row["attempt_kind"]),
+        held=row["held"],
     )
 
 
@@ -334,6 +346,7 @@ def _act(
             dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S,
             budget=settings.INFRASTRUCTURE_BUDGET,
             source="scheduler: judge",
+            callbacks=after_loss(connection, [row["attempt_id"]]),
         )
         count(connection, "scheduler_attempts_lost_total", len(lost))
         return lost[0]["run_id"] if lost else None
@@ -341,6 +354,10 @@ def _act(
         return begin_anew(connection, attempt_id=_about(row), reason=verdict.reason)
     if action is reconcile.Action.CLOSE:
         return close(connection, attempt_id=_about(row), reason=verdict.reason)
+    if action is reconcile.Action.REPEAT_CALLBACK:
+        return repeat_witnessed(
+            connection, row["attempt_id"], reason=verdict.reason, worker_alive=row["worker_alive"]
+        )
     assert_never(action)
 
 
@@ -353,7 +370,8 @@ def _about(row: dict[str, Any]) -> UUID:
 def _fail_killed(
     connection: psycopg.Connection[Any], row: dict[str, Any], verdict: reconcile.Verdict
 ) -> int | None:
-    state, delay_s = _after_kill(connection, row)
+    task = _task(connection, row)
+    state, delay_s = _after_kill(task, row)
     run_id = fail_killed(
         connection,
         attempt_id=_about(row),
@@ -362,6 +380,7 @@ def _fail_killed(
         is_open=state is TaskState.UP_FOR_RETRY,
         retry_after_s=delay_s,
         reason=verdict.reason,
+        callbacks=_called_for(task, state, row),
     )
     if run_id is not None:
         count(connection, "scheduler_tasks_killed_externally_total", 1)
@@ -384,20 +403,33 @@ def _fail_killed(
     return run_id
 
 
-def _after_kill(
-    connection: psycopg.Connection[Any], row: dict[str, Any]
-) -> tuple[TaskState, float | None]:
+def _called_for(
+    task: TaskDefinition | None, state: TaskState, row: dict[str, Any]
+) -> NewCallbacks | None:
+    """What the kill calls for; nothing where a clear had asked the task to stop."""
+    if task is None or row["ti_state"] == TaskState.RESTARTING:
+        return None
+    return NewCallbacks.of(callbacks.due(task.callbacks, state), state=state)
+
+
+def _task(connection: psycopg.Connection[Any], row: dict[str, Any]) -> TaskDefinition | None:
+    """The task's definition; null where it cannot be read."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute("SELECT definition FROM flow_version WHERE id = %s", [row["version_id"]])
+        found = cursor.fetchone()
+    try:
+        return from_dict(found["definition"] if found else {}).task(row["task_id"])
+    except (SchedulerError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _after_kill(task: TaskDefinition | None, row: dict[str, Any]) -> tuple[TaskState, float | None]:
     """The state that follows a kill, and the delay before another try.
 
     A task that was cleared while it ran has another try in any case. One whose definition cannot be
     read has none: nobody can say that it allows it.
     """
-    with connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute("SELECT definition FROM flow_version WHERE id = %s", [row["version_id"]])
-        found = cursor.fetchone()
-    try:
-        task = from_dict(found["definition"] if found else {}).task(row["task_id"])
-    except (SchedulerError, KeyError, TypeError, ValueError):
+    if task is None:
         return TaskState.FAILED, None
     may_retry = row["ti_state"] == TaskState.RESTARTING or retry.may_retry(
         try_number=row["ti_try"], max_tries=row["max_tries"], retries=task.retries

@@ -17,7 +17,7 @@ from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database, failpoints
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
-from scheduler_app.scheduler import sweep
+from scheduler_app.scheduler import callbacks, sweep
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
 from scheduler_app.scheduler.judge import judge_pending
@@ -75,6 +75,7 @@ class Scheduler:
         self._queue_slots: dict[str, int] = {}
         self._unscanned: dict[int, int] = {}  # new terms whose live attempts were not gone over yet
         self._is_copy = False  # another process goes on under this one's id
+        self._had_callbacks = False  # when the last sweep looked
         self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
         self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
 
@@ -159,6 +160,8 @@ class Scheduler:
         self._dirty |= due
         if self._dirty:
             self._tick(connection, terms)
+        if wake.callbacks:
+            self._publish_callbacks(connection, terms)
 
     def _pause_s(self) -> float:
         now = time.monotonic()
@@ -189,6 +192,8 @@ class Scheduler:
             messages=outcome.messages,
         )
         self._issued += len(outcome.messages)
+        if outcome.has_callbacks:
+            self._publish_callbacks(connection, terms)
         self._remember(run_ids, outcome)
         for run_id, error_text in outcome.broken.items():
             raise_incident(
@@ -203,6 +208,14 @@ class Scheduler:
             )
         # Hints that arrive while this tick's messages go out share the next one.
         self._stopping.wait(TICK_GAP_S)
+
+    def _publish_callbacks(
+        self, connection: psycopg.Connection[Any], terms: dict[int, int]
+    ) -> None:
+        """Callbacks that were issued, by whomever, are with the carrier as far as there is room."""
+        messages = callbacks.unpublished(connection, terms=terms, queue_slots=self._queue_slots)
+        publish(connection, executor=self._executor, identity=self._identity, messages=messages)
+        self._issued += len(messages)
 
     def _remember(self, run_ids: set[int], outcome: Outcome) -> None:
         now = time.monotonic()
@@ -243,6 +256,7 @@ class Scheduler:
         self._dirty |= moved
         if moved:
             self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
+            self._publish_callbacks(connection, terms)
         self._next["events"] = time.monotonic() + (
             EVENTS_INTERVAL_S if waiting else settings.SCHEDULER_SWEEP_INTERVAL_S
         )
@@ -259,11 +273,16 @@ class Scheduler:
         self._dirty |= active
         self._waiting &= active
         self._retry_at = {run: at for run, at in self._retry_at.items() if run in active}
+        has_callbacks = callbacks.any_live(connection, terms)
+        callbacks.forget_lost(connection)
         try:
             if follow_up(connection, leases=self._leases, terms=terms):
                 self._notices.changed(["leases"])
-            if not active:
+            if not (active or has_callbacks or self._had_callbacks):
                 return
+            self._had_callbacks = has_callbacks
+            if has_callbacks:
+                self._publish_callbacks(connection, terms)
             messages = sweep.unpublished(
                 connection, terms=terms, older_than_s=sweep.UNPUBLISHED_AFTER_S
             )

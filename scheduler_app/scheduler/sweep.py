@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 from psycopg.rows import class_row, dict_row, tuple_row
 
-from scheduler_app.scheduler import silent
+from scheduler_app.scheduler import callbacks, silent
 from scheduler_app.transitions.attempt import Message, lose, note_republished
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.incident import raise_incident, resolve_incident
@@ -98,7 +98,7 @@ def republish_unclaimed(
     A message counts as lost when its queue is empty, or when a delivery published later to the
     same queue was claimed. After ``REPUBLISH_MAX`` rounds there is an incident, never a failed task.
     """
-    rows = _unclaimed(connection, terms)
+    rows = _unclaimed(connection, terms) + callbacks.unclaimed(connection, terms)
     if not rows:
         return 0
     depths = {queue: executor.queue_depth(queue) for queue in {row["queue"] for row in rows}}
@@ -179,6 +179,7 @@ def lose_silent(
     """
     dead_after_s = settings.HEARTBEAT_DEAD_AFTER_S
     rows = _running(connection, terms, dead_after_s)
+    rows += callbacks.running(connection, terms)
     stale = [row for row in rows if row["is_stale"]]
     stale = silent.absent(connection, asked_by=leases.holder, stale=stale)
     if not stale:
@@ -205,12 +206,19 @@ def lose_silent(
             return set()
     with connection.transaction():
         leases.prove(connection, terms)
+        of_tasks = [row["attempt_id"] for row in stale if not row["is_callback"]]
         lost = lose(
             connection,
-            attempt_ids=[row["attempt_id"] for row in stale],
+            attempt_ids=of_tasks,
             dead_after_s=dead_after_s,
             budget=settings.INFRASTRUCTURE_BUDGET,
             source="scheduler: heartbeat sweep",
+            callbacks=callbacks.after_loss(connection, of_tasks),
+        )
+        callbacks.repeat_silent(
+            connection,
+            [row["attempt_id"] for row in stale if row["is_callback"]],
+            dead_after_s=dead_after_s,
         )
         count(connection, "scheduler_attempts_lost_total", len(lost))
         count(connection, "scheduler_executor_events_processed_total", len(lost))
@@ -256,7 +264,7 @@ def _running(
 ) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "SELECT p.id AS attempt_id, p.worker_job_id, s.seen AS seen_at,"
+            "SELECT p.id AS attempt_id, p.worker_job_id, s.seen AS seen_at, false AS is_callback,"
             "  s.seen < clock_timestamp() - make_interval(secs => %(dead_s)s::float8) AS is_stale,"
             "  s.seen < clock_timestamp() - make_interval(secs => 3 * %(dead_s)s::float8)"
             "   AS is_long_silent"

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg.rows import tuple_row
 
 from scheduler_app.processes import failpoints
-from scheduler_app.rules import retry, run_outcome
+from scheduler_app.rules import callbacks, retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.scheduler import dispatch_attempts
 from scheduler_app.scheduler.dispatch_attempts import Ready
 from scheduler_app.scheduler.run_views import RunView, RunViews
 from scheduler_app.scheduler.versions import Versions
+from scheduler_app.transitions.callback import (
+    NewCallbacks,
+    issue_for_run,
+    issue_for_task_instances,
+)
 from scheduler_app.transitions.run import end_run, lock_active_runs, start_runs
 from scheduler_app.transitions.task_instance import mark_task_instances, note_waits
 
@@ -45,6 +50,7 @@ class Outcome:
     waiting_runs: set[int] = field(default_factory=set)  # ready, but there was no room
     queued_runs: dict[str, set[int]] = field(default_factory=dict)  # by flow: wait for a run to end
     retry_in_s: dict[int, float] = field(default_factory=dict)  # run -> seconds to its next retry
+    has_callbacks: bool = False  # some were issued: to be published
     broken: dict[int, str] = field(default_factory=dict)  # runs that could not be decided
 
 
@@ -118,6 +124,7 @@ class Ticker:
                 ends.append((view, decision))
         moved = mark_task_instances(connection, marks=marks)
         outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
+        outcome.has_callbacks = _call_for_marks(connection, views, marks, moved)
         self._dispatch(connection, ready, pools, queue_slots, now, outcome)
         for view, decision in ends:
             ended = end_run(
@@ -127,6 +134,7 @@ class Ticker:
                 reason=decision.reason,
             )
             if ended:
+                outcome.has_callbacks |= _call_for_end(connection, view, decision)
                 outcome.ended_flows.add(view.flow_id)
                 outcome.moved_runs.add(view.run_id)
                 self._views.forget([view.run_id])
@@ -223,6 +231,43 @@ def _collect(
         elif key in decision.ready or instance.state is TaskState.SCHEDULED:
             # Scheduled: let go once already; it waits, was handed back, or its worker was lost.
             ready.append(Ready(view=view, instance=instance))
+
+
+def _call_for_marks(
+    connection: psycopg.Connection[Any],
+    views: list[RunView],
+    marks: dict[int, TaskState],
+    moved: frozenset[int],
+) -> bool:
+    """The callbacks of the marked task instances are issued; whether there were any."""
+    new = {}
+    for view in views:
+        for ti_id in moved & view.open_ids:
+            task = view.version.callbacks.get(view.instances[ti_id].task_id, {})
+            calls = callbacks.due(task, marks[ti_id])
+            if calls:
+                why = "Its trigger rule can no longer be met."
+                called = NewCallbacks.of(calls, state=marks[ti_id], reason=why)
+                new[ti_id] = (view.token, called)
+    issue_for_task_instances(connection, moved=new)
+    return bool(new)
+
+
+def _call_for_end(
+    connection: psycopg.Connection[Any], view: RunView, decision: run_outcome.RunDecision
+) -> bool:
+    """The callbacks of the run's end are issued; whether there were any."""
+    calls = callbacks.due(view.version.definition.callbacks, decision.state)
+    if not calls:
+        return False
+    issue_for_run(
+        connection,
+        run_id=view.run_id,
+        token=view.token,
+        queue=view.version.queue,
+        new=NewCallbacks.of(calls, state=decision.state, reason=decision.reason),
+    )
+    return True
 
 
 def _version_ids(connection: psycopg.Connection[Any], run_ids: list[int]) -> set[int]:

@@ -12,6 +12,7 @@ from scheduler_app.rules.definition import FlowDefinition, from_dict
 if TYPE_CHECKING:
     import psycopg
 
+DEFAULT_QUEUE = "default"
 CACHED_MAX = 2000  # versions; each a few kilobytes
 
 
@@ -24,6 +25,8 @@ class Version:
     upstream: dict[str, tuple[str, ...]]
     trigger_rules: dict[str, str]
     pools: frozenset[str]
+    callbacks: dict[str, dict[str, tuple[str, ...]]]  # of the tasks that have some
+    queue: str  # on which callbacks of its runs are delivered
 
 
 class Versions:
@@ -55,4 +58,12 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         upstream={task.task_id: task.upstream for task in definition.tasks},
         trigger_rules={task.task_id: task.trigger_rule for task in definition.tasks},
         pools=frozenset(task.pool for task in definition.tasks),
+        callbacks={task.task_id: task.callbacks for task in definition.tasks if task.callbacks},
+        queue=_queue(definition),
     )
+
+
+def _queue(definition: FlowDefinition) -> str:
+    """Where workers of this flow listen: the default queue if a task uses it, else its first task's."""
+    queues = [task.queue for task in definition.tasks]
+    return queues[0] if queues and DEFAULT_QUEUE not in queues else DEFAULT_QUEUE

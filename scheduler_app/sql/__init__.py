@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import LiteralString
+from typing import Final, LiteralString
+
+CALLBACKS: Final = "/* callbacks */"  # where a statement may issue callbacks
+MOVED: Final = "/* moved */"  # where their insert is tied to what the statement moved
 
 
 @cache
@@ -18,3 +21,13 @@ def load(name: str) -> LiteralString:
     text = resources.files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
     kept = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
     return "\n".join(kept)
+
+
+@cache
+def with_callbacks(name: str) -> LiteralString:
+    """The statement, issuing callbacks for the attempt that it moves (its ``x``) as it moves it.
+
+    A text of its own, so that what calls nothing runs the plain one. Parameters: those of both.
+    """
+    issue = load("issue_callbacks").replace(MOVED, "JOIN x ON x.id = p.id")
+    return load(name).replace(CALLBACKS, f", callbacks AS ({issue})")

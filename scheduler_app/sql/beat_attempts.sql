@@ -10,7 +10,8 @@ b AS (
   UPDATE attempt p SET heartbeat_at = clock_timestamp() FROM l WHERE p.id = l.id RETURNING p.id)
 SELECT p.id AS attempt_id, p.stop_reason,
        p.state = 'running' AND p.worker_job_id = %(worker)s
-         AND coalesce(i.attempt_id = p.id AND i.state = 'running', false) AS is_wanted,
+         AND (p.kind = 'callback' OR coalesce(i.attempt_id = p.id AND i.state = 'running', false))
+         AS is_wanted,
        p.state AS state
   FROM attempt p LEFT JOIN task_instance i ON i.id = p.ti_id
  WHERE p.id = ANY(%(attempt)s::uuid[]) AND (SELECT count(*) FROM b) >= 0

@@ -1,7 +1,7 @@
 -- Finish: the attempt is ended with its outcome and the task instance has its next state, or no row
 -- comes back (already done, or no longer current) and nothing changed.
 -- Parameters: ti, attempt, nonce, state, is_open, retry_after_s (null: no next retry), outcome,
--- reason, result (jsonb), error (jsonb). Walks: primary keys.
+-- reason, result (jsonb), error (jsonb). Walks: primary keys. May issue callbacks as it moves.
 WITH t AS (
   UPDATE task_instance
      SET state = %(state)s, is_open = %(is_open)s,
@@ -17,4 +17,5 @@ x AS (
          ended_at = clock_timestamp()
     FROM t WHERE p.id = %(attempt)s
   RETURNING p.id)
+/* callbacks */
 SELECT t.run_id FROM t, x

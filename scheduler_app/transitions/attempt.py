@@ -10,9 +10,15 @@ from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
 from scheduler_app.rules.states import TaskState
+from scheduler_app.transitions.callback import (
+    NewCallbacks,
+    issue_after,
+    parameters,
+    tie_callbacks_to_claim,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -34,6 +40,7 @@ class Dispatch:
     run_attempt: int
     token: int  # of the lease that decides
     cause: str | None  # filter code for the predecessor
+    on_execute: tuple[str, ...] = ()  # callbacks that its claim must issue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +117,12 @@ def dispatch(
                 "cause": [d.cause for d in ordered],
             },
         )
-        return cursor.fetchall()
+        messages = cursor.fetchall()
+    tie_callbacks_to_claim(
+        connection,
+        names={d.attempt_id: d.on_execute for d in ordered if d.on_execute},
+    )
+    return messages
 
 
 def note_published(connection: psycopg.Connection[Any], *, attempt_ids: Sequence[UUID]) -> None:
@@ -161,12 +173,19 @@ def claim(
     worker_job_id: UUID,
     hostname: str,
     pid: int,
+    callbacks: NewCallbacks | None = None,
 ) -> Claim | None:
-    """The attempt runs under ``nonce``; ``None`` when it was refused, and then nothing changed."""
+    """The attempt runs under ``nonce``; ``None`` when it was refused, and then nothing changed.
+
+    One whose start calls for ``callbacks`` is refused without them; with them they are issued.
+    """
+    statement = sql.with_callbacks("claim_attempt") if callbacks else sql.load("claim_attempt")
     with connection.cursor(row_factory=class_row(Claim)) as cursor:
         cursor.execute(
-            sql.load("claim_attempt"),
+            statement,
             {
+                **(parameters(attempt_id, callbacks) if callbacks else {}),
+                "with_callbacks": bool(callbacks),
                 "ti": ti_id,
                 "attempt": attempt_id,
                 "token": token,
@@ -193,15 +212,19 @@ def finish(
     reason: str | None = None,
     result: Any = None,
     error: dict[str, Any] | None = None,
+    callbacks: NewCallbacks | None = None,
 ) -> int | None:
     """The attempt ended with its own report; the id of its run. ``None``: nothing changed.
 
     ``None`` means that it was reported already (same nonce, ended) or is no longer current.
+    The ``callbacks`` that the end calls for are issued with it.
     """
+    statement = sql.with_callbacks("finish_attempt") if callbacks else sql.load("finish_attempt")
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            sql.load("finish_attempt"),
+            statement,
             {
+                **(parameters(attempt_id, callbacks) if callbacks else {}),
                 "ti": ti_id,
                 "attempt": attempt_id,
                 "nonce": nonce,
@@ -236,10 +259,13 @@ def lose(
     dead_after_s: float,
     budget: int,
     source: str,
+    callbacks: Mapping[UUID, NewCallbacks] | None = None,
 ) -> list[dict[str, Any]]:
     """Each attempt that is still silent is lost; its task is scheduled again or, past budget, failed.
 
-    One dict per lost attempt: ti_id, attempt_id, run_id, state, infra_losses.
+    One dict per lost attempt: ti_id, attempt_id, run_id, state, infra_losses. Of ``callbacks``, by
+    attempt, those that are about the state which its task came to are issued. Part of the caller's
+    transaction.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
@@ -251,7 +277,14 @@ def lose(
                 "source": source,
             },
         )
-        return cursor.fetchall()
+        lost = cursor.fetchall()
+    wanted = callbacks or {}
+    moved = {row["attempt_id"]: row["state"] for row in lost}
+    issue_after(
+        connection,
+        moved={of: new for of, new in wanted.items() if moved.get(of) == new.state},
+    )
+    return lost
 
 
 def hand_back(
@@ -276,10 +309,12 @@ def fail_killed(
     retry_after_s: float | None,
     reason: str,
     from_state: TaskState = TaskState.RUNNING,
+    callbacks: NewCallbacks | None = None,
 ) -> int | None:
     """The attempt is terminated (it ended without a report); the run's id if its task moved.
 
-    It moves if the attempt is still its current one and it is still in ``from_state``.
+    It moves if the attempt is still its current one and it is still in ``from_state``. The
+    ``callbacks`` that this calls for are issued. Part of the caller's transaction.
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
@@ -294,7 +329,11 @@ def fail_killed(
             },
         )
         row = cursor.fetchone()
-        return None if row is None else int(row[0])
+    if row is None:
+        return None
+    if callbacks:
+        issue_after(connection, moved={attempt_id: callbacks})
+    return int(row[0])
 
 
 def begin_anew(connection: psycopg.Connection[Any], *, attempt_id: UUID, reason: str) -> int | None:

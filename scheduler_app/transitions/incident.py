@@ -30,3 +30,16 @@ def resolve_incident(connection: psycopg.Connection[Any], *, kind: str, subject:
             " WHERE kind = %s AND subject = %s AND resolved_at IS NULL",
             [kind, subject],
         )
+
+
+def resolve_old_incidents(
+    connection: psycopg.Connection[Any], *, kind: str, older_than_s: float
+) -> None:
+    """No incident of this kind is open that was raised longer ago: for what has no other end."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE incident SET resolved_at = clock_timestamp()"
+            " WHERE kind = %s AND resolved_at IS NULL"
+            " AND raised_at < clock_timestamp() - make_interval(secs => %s::float8)",
+            [kind, older_than_s],
+        )

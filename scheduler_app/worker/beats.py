@@ -19,9 +19,11 @@ import psycopg
 from django.conf import settings
 from psycopg.rows import dict_row
 
+from scheduler_app.rules import callbacks
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.states import AttemptState, TaskState
 from scheduler_app.transitions.attempt import Beat, beat, fail_killed
+from scheduler_app.transitions.callback import NewCallbacks, end_killed_callback
 from scheduler_app.worker.folder import REPORT, STOP
 from scheduler_app.worker.guard import seize
 from scheduler_app.worker.link import KeptConnection
@@ -174,28 +176,43 @@ class Beats:
         with connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(_KILLED, [execution.attempt_id, self._at.job_id, execution.pid])
             row = cursor.fetchone()
+        reason = f"Killed by its worker: {execution.stop_why}."
         if row is None:
+            end_killed_callback(
+                connection,
+                attempt_id=execution.attempt_id,
+                worker_job_id=self._at.job_id,
+                pid=execution.pid,
+                reason=reason,
+            )
             return
+        task = from_dict(row["definition"]).task(row["task_id"])
         state, delay_s = TaskState.FAILED, None
         if may_retry:
             state, delay_s = after_failure(
-                from_dict(row["definition"]).task(row["task_id"]),
+                task,
                 try_number=row["try_number"],
                 max_tries=row["max_tries"],
                 budget_start=row["budget_start"],
                 jitter_key=f"{row['run_key']}:{row['task_id']}:{row['map_index']}",
             )
-        run_id = fail_killed(
-            connection,
-            attempt_id=execution.attempt_id,
-            state=state,
-            is_open=state is TaskState.UP_FOR_RETRY,
-            retry_after_s=delay_s,
-            reason=f"Killed by its worker: {execution.stop_why}.",
-        )
+        # A stop was asked for by a person, who knows; a limit is the task's own failure.
+        calls = callbacks.due(task.callbacks, state) if may_retry else ()
+        with connection.transaction():
+            run_id = fail_killed(
+                connection,
+                attempt_id=execution.attempt_id,
+                state=state,
+                is_open=state is TaskState.UP_FOR_RETRY,
+                retry_after_s=delay_s,
+                reason=reason,
+                callbacks=NewCallbacks.of(calls, state=state),
+            )
         if run_id is not None:
             self._notices.both(
-                runs=[run_id], topics=[f"run:{run_id}", f"ti:{row['ti_id']}", "runs"]
+                runs=[run_id],
+                topics=[f"run:{run_id}", f"ti:{row['ti_id']}", "runs"],
+                callbacks=bool(calls),
             )
 
 

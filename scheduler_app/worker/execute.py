@@ -4,40 +4,46 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 import psycopg
 from django.conf import settings
 from psycopg.rows import tuple_row
 
-from scheduler_app.processes import bundles, failpoints
+from scheduler_app.processes import failpoints
+from scheduler_app.rules import callbacks
 from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import NotFound
+from scheduler_app.rules.states import TaskState
 from scheduler_app.transitions.attempt import Claim, claim
 from scheduler_app.transitions.attempt_log import log_length
+from scheduler_app.transitions.callback import (
+    NO_TI,
+    CallbackClaim,
+    NewCallbacks,
+    claim_callback,
+)
 from scheduler_app.worker import logs, report
+from scheduler_app.worker.callback import run_callback
 from scheduler_app.worker.child import Child, child
 from scheduler_app.worker.context import Services, build_context, results_of
 from scheduler_app.worker.deferral import CameTo, run_task
 from scheduler_app.worker.folder import REPORT, RUNNING
 from scheduler_app.worker.guard import TaskStopped
 from scheduler_app.worker.link import GaveUp
+from scheduler_app.worker.load import load_in_time, within
 from scheduler_app.worker.outcome import HANDED_BACK, REFUSED, REPORTED, UNCLAIMED, Outcome
 from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.flow import Flow
     from scheduler_app.worker.facts import Facts
 
 CLAIM_TRIES: Final = 3  # while nothing stands against the claim any more
-LOAD_LIMIT_FACTOR: Final = 3  # a busy host may load a flow file slower than the catalog did
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def execute_delivery(attempt_id: str, ti_id: int, fence: int, token: int, identity: str) -> Outcome:
@@ -65,7 +71,9 @@ def execute_delivery(attempt_id: str, ti_id: int, fence: int, token: int, identi
     return _execute(me, delivery, claimed)
 
 
-def _claim(connection: psycopg.Connection[Any], me: Child, delivery: Delivery) -> Claim | None:
+def _claim(
+    connection: psycopg.Connection[Any], me: Child, delivery: Delivery
+) -> Claim | CallbackClaim | None:
     """The claim; ``None`` when it was refused and the refusal is recorded."""
     here = me.link.identity()
     facts: Facts | None = None
@@ -73,17 +81,7 @@ def _claim(connection: psycopg.Connection[Any], me: Child, delivery: Delivery) -
     for _ in range(CLAIM_TRIES):
         if code is not None:
             break
-        claimed = claim(
-            connection,
-            ti_id=delivery.ti_id,
-            attempt_id=delivery.attempt_id,
-            token=delivery.token,
-            fence=delivery.fence,
-            nonce=delivery.nonce,
-            worker_job_id=me.at.job_id,
-            hostname=me.at.hostname,
-            pid=me.pid,
-        )
+        claimed = _try_claim(connection, me, delivery, facts)
         if claimed is not None:
             return claimed
         facts = read_facts(connection, delivery)
@@ -104,11 +102,37 @@ def _claim(connection: psycopg.Connection[Any], me: Child, delivery: Delivery) -
     return None
 
 
-def _execute(me: Child, delivery: Delivery, claimed: Claim) -> Outcome:
+def _try_claim(
+    connection: psycopg.Connection[Any], me: Child, delivery: Delivery, facts: Facts | None
+) -> Claim | CallbackClaim | None:
+    """The claim, in the form that the delivery or the facts (after a refused one) ask for."""
+    values: dict[str, Any] = {
+        "attempt_id": delivery.attempt_id,
+        "token": delivery.token,
+        "fence": delivery.fence,
+        "nonce": delivery.nonce,
+        "worker_job_id": me.at.job_id,
+        "hostname": me.at.hostname,
+        "pid": me.pid,
+    }
+    if delivery.ti_id == NO_TI:
+        return claim_callback(connection, **values)
+    names = (facts.callback or {}) if facts is not None else {}
+    starting = NewCallbacks.of(callbacks.due(names, TaskState.RUNNING), state=TaskState.RUNNING)
+    claimed = claim(connection, ti_id=delivery.ti_id, **values, callbacks=starting)
+    if claimed is not None and starting:
+        me.notices.wake(callbacks=1)
+    return claimed
+
+
+def _execute(me: Child, delivery: Delivery, claimed: Claim | CallbackClaim) -> Outcome:
     attempt_id = str(delivery.attempt_id)
     began = time.monotonic()
     with me.capture.to(me.at.folder.file(attempt_id, RUNNING)):
-        came_to = _run(me, delivery, claimed)
+        if isinstance(claimed, CallbackClaim):
+            came_to = run_callback(me, delivery, claimed)
+        else:
+            came_to = _run(me, delivery, claimed)
         printed = me.capture.has_printed()
     log_stored = 0
     if printed:
@@ -146,14 +170,16 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
     ids = {"attempt_id": str(delivery.attempt_id), "nonce": str(delivery.nonce)}
     task: TaskDefinition | None = None
     try:
-        flow = _load_in_time(me, delivery, claimed)
+        flow = load_in_time(
+            me, str(delivery.attempt_id), digest=claimed.bundle_digest, flow_id=claimed.flow_id
+        )
         task, call = _task_of(flow, claimed.task_id)
         came_to = _call(me, delivery, claimed, flow, task, call)
         if came_to.wait is not None:
-            return report.deferred(claimed, **ids, wait=came_to.wait)
+            return report.deferred(claimed, **ids, task=task, wait=came_to.wait)
         if came_to.again_after_s is not None:
-            return report.rescheduled(claimed, **ids, after_s=came_to.again_after_s)
-        return report.success(claimed, **ids, result=came_to.result)
+            return report.rescheduled(claimed, **ids, task=task, after_s=came_to.again_after_s)
+        return report.success(claimed, **ids, task=task, result=came_to.result)
     except (TaskStopped, GaveUp):
         asked = me.guard.stop or {}
         if asked.get("hand_back"):
@@ -166,51 +192,6 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
         assert failed.error is not None
         me.capture.say(failed.error["traceback"])
         return failed
-
-
-def _load_in_time(me: Child, delivery: Delivery, claimed: Claim) -> Flow:
-    """The flow, unless its top-level code takes too long."""
-    limit_s = settings.FLOW_FILE_TIMEOUT_S * LOAD_LIMIT_FACTOR
-    if claimed.bundle_digest in me.loaded:
-        return _load(me, claimed)
-    flow = _within(me, delivery, lambda: _load(me, claimed), limit_s)
-    me.loaded.add(claimed.bundle_digest)
-    return flow
-
-
-def _within(me: Child, delivery: Delivery, user_code: Callable[[], T], limit_s: float | None) -> T:
-    """What it returns; the main process kills this child if it minds no limit of its own."""
-    if limit_s is None:
-        return me.guard.run(user_code, limit_s=None)
-    me.tell_limit(str(delivery.attempt_id), limit_s)
-    try:
-        return me.guard.run(user_code, limit_s=limit_s)
-    finally:
-        me.tell_limit(str(delivery.attempt_id), None)
-
-
-def _load(me: Child, claimed: Claim) -> Flow:
-    """The flow as the run's version defines it."""
-
-    def read_archive() -> bytes:
-        return me.link.ask(
-            lambda connection: _archive(connection, claimed.bundle_digest),
-            give_up=me.guard.asked_to_stop,
-        )
-
-    return bundles.flow_of_bundle(
-        claimed.bundle_digest, read_archive, claimed.flow_id, me.at.bundles
-    )
-
-
-def _archive(connection: psycopg.Connection[Any], digest: str) -> bytes:
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute("SELECT archive FROM bundle WHERE digest = %s", [digest])
-        row = cursor.fetchone()
-    if row is None:
-        message = f"The source of this run's flow version (bundle {digest}) is no longer stored."
-        raise NotFound(message)
-    return bytes(row[0])
 
 
 def _task_of(flow: Flow, task_id: str) -> tuple[TaskDefinition, TaskCall]:
@@ -242,9 +223,9 @@ def _call(
             give_up=me.guard.asked_to_stop,
         )
         results = {task_id: found[task_id, -1] for task_id in needed}
-    return _within(
+    return within(
         me,
-        delivery,
+        str(delivery.attempt_id),
         lambda: run_task(call, ctx, results, claimed, bytes_max=settings.RESULT_BYTES_MAX),
         task.timeout_s,
     )
@@ -269,7 +250,9 @@ def _stored_task(me: Child, claimed: Claim) -> TaskDefinition | None:
         return None
 
 
-def _deliver(me: Child, claimed: Claim, done: report.Report, *, topics: list[str]) -> None:
+def _deliver(
+    me: Child, claimed: Claim | CallbackClaim, done: report.Report, *, topics: list[str]
+) -> None:
     """The report is in the database. While that is away it waits on disk; user code is not run again."""
     failpoints.reach("worker.before_finish")
 
@@ -286,9 +269,16 @@ def _deliver(me: Child, claimed: Claim, done: report.Report, *, topics: list[str
         run_id = me.link.ask(send, give_up=lambda: False)
         me.at.folder.drop(done.attempt_id, REPORT)
     failpoints.reach("worker.after_finish")
-    if run_id is not None:
-        tell = me.notices.both if done.wait is None else me.notices.deferred
-        tell(runs=[run_id], topics=[f"run:{run_id}", f"ti:{claimed.ti_id}", "runs", *topics])
+    if run_id is None:
+        return
+    topics = [f"run:{run_id}", f"ti:{claimed.ti_id}", "runs", *topics]
+    if done.wait is not None:
+        me.notices.deferred(runs=[run_id], topics=topics)
+    elif isinstance(claimed, CallbackClaim):  # moves no run; there is room for another callback
+        me.notices.both(runs=[], topics=topics, callbacks=True)
+    else:
+        has_called = bool(report.due_callbacks(done))
+        me.notices.both(runs=[run_id], topics=topics, callbacks=has_called)
 
 
 def _spool(me: Child, done: report.Report) -> None:

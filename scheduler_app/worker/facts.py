@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from psycopg.rows import class_row
 
 from scheduler_app.rules import reconcile
-from scheduler_app.rules.states import RUN_TERMINAL, AttemptOutcome, AttemptState, TaskState
+from scheduler_app.rules.states import (
+    RUN_TERMINAL,
+    AttemptKind,
+    AttemptOutcome,
+    AttemptState,
+    TaskState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +24,16 @@ if TYPE_CHECKING:
 
 # One row per attempt that exists; the parents may be missing.
 _READ = """
-SELECT p.id AS attempt_id, p.state, p.outcome, p.nonce, p.lease_token, p.fence, p.is_accepted,
+SELECT p.id AS attempt_id, p.kind, p.callback, p.state, p.outcome, p.nonce, p.lease_token, p.fence, p.is_accepted,
        p.superseded_by, p.filter_code, p.stop_reason, p.worker_job_id, p.hostname, p.pid,
        i.id AS ti_id, i.attempt_id AS current_attempt_id, i.state AS ti_state,
        i.try_number AS ti_try_number, i.next_method, i.held_by, i.infra_losses,
-       r.id AS run_id, r.state AS run_state
+       r.id AS run_id, r.state AS run_state,
+       r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS is_run_frozen
   FROM attempt p
   LEFT JOIN task_instance i ON i.id = p.ti_id
   LEFT JOIN run r ON r.id = p.run_id
+  LEFT JOIN flow f ON f.flow_id = r.flow_id
  WHERE p.id = ANY(%s)
 """
 
@@ -56,11 +64,32 @@ class Facts:
     infra_losses: int | None
     run_id: int | None
     run_state: str | None
+    is_run_frozen: bool | None = None
+    kind: str = AttemptKind.TASK
+    callback: dict[str, Any] | None = None
+
+    @property
+    def is_callback(self) -> bool:
+        """Whether it calls a callback; it is nobody's current attempt then."""
+        return self.kind == AttemptKind.CALLBACK
 
     @property
     def is_current(self) -> bool:
-        """Whether it is its task instance's current attempt."""
+        """Whether it is its task instance's current attempt, or the newest call of a callback."""
+        if self.is_callback:
+            return self.filter_code is None
         return self.current_attempt_id == self.attempt_id
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a freeze holds it."""
+        return self.held_by is not None or (self.is_callback and bool(self.is_run_frozen))
+
+    def may_be_finished(self) -> bool:
+        """Whether a report of who claimed it would be accepted."""
+        if self.is_callback:
+            return self.state == AttemptState.RUNNING
+        return self.is_current and self.ti_state == TaskState.RUNNING
 
     def is_run_over(self) -> bool:
         """Whether its run has ended."""
@@ -74,6 +103,8 @@ class Facts:
             outcome=AttemptOutcome(self.outcome) if self.outcome else None,
             is_current=self.is_current,
             superseded_by=self.superseded_by,
+            kind=AttemptKind(self.kind),
+            held=self.is_held,
         )
 
     def of_task(self) -> reconcile.TaskFacts | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scheduler_app.rules import reconcile
+from scheduler_app.transitions.attempt import ask_for_publication
 from scheduler_app.transitions.executor_event import (
     Judgement,
     NewEvent,
@@ -28,7 +29,7 @@ class Delivery:
     """What one message carries, and the nonce that this reception of it gave itself."""
 
     attempt_id: UUID
-    ti_id: int
+    ti_id: int  # NO_TI: it is of a callback
     fence: int
     token: int
     identity: str
@@ -45,6 +46,8 @@ def refusal_code(delivery: Delivery, facts: Facts | None) -> str | None:
         return "refused_superseded"
     if facts.nonce is not None and facts.nonce != delivery.nonce:
         return "duplicate_delivery"
+    if facts.is_callback:
+        return "refused_frozen" if facts.is_held else None
     if facts.state == "ended":
         # Ended before anybody claimed it: handed back, terminated or marked.
         return "refused_run_finished" if facts.is_run_over() else "refused_superseded"
@@ -122,6 +125,9 @@ def record_refusal(
         ),
     )
     with connection.transaction():
+        if code == "refused_frozen" and facts is not None and facts.is_callback:
+            # Published again as soon as the freeze is over.
+            ask_for_publication(connection, attempt_id=delivery.attempt_id)
         if verdict.verdict == "ghost":
             record_ghost_attempt(
                 connection,

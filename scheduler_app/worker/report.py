@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import psycopg
 
-from scheduler_app.rules import reconcile, retry
+from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions.attempt import finish
+from scheduler_app.transitions.callback import NO_TI, NewCallbacks, finish_callback
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
 from scheduler_app.transitions.trigger import Wait, defer
 from scheduler_app.worker.facts import Facts, facts_of
@@ -44,6 +45,8 @@ class Report:
     result: Any = None
     error: dict[str, Any] | None = None
     wait: dict[str, Any] | None = None  # of a deferral: the fields of a transitions.trigger.Wait
+    # Of the task, as its definition has them: which are due follows from the state.
+    callbacks: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as it is spooled."""
@@ -55,7 +58,9 @@ def signature(hostname: str) -> str:
     return f"worker: {hostname}"
 
 
-def success(claim: Claim, *, attempt_id: str, nonce: str, result: Any) -> Report:
+def success(
+    claim: Claim, *, attempt_id: str, nonce: str, task: TaskDefinition, result: Any
+) -> Report:
     """The report of a task that returned ``result`` (encoded)."""
     return Report(
         ti_id=claim.ti_id,
@@ -65,10 +70,13 @@ def success(claim: Claim, *, attempt_id: str, nonce: str, result: Any) -> Report
         is_open=False,
         outcome=AttemptOutcome.SUCCESS,
         result=result,
+        callbacks=task.callbacks,
     )
 
 
-def deferred(claim: Claim, *, attempt_id: str, nonce: str, wait: dict[str, Any]) -> Report:
+def deferred(
+    claim: Claim, *, attempt_id: str, nonce: str, task: TaskDefinition, wait: dict[str, Any]
+) -> Report:
     """The report of a task that handed over to a trigger."""
     return Report(
         ti_id=claim.ti_id,
@@ -78,10 +86,13 @@ def deferred(claim: Claim, *, attempt_id: str, nonce: str, wait: dict[str, Any])
         is_open=True,
         outcome=AttemptOutcome.DEFERRED,
         wait=wait,
+        callbacks=task.callbacks,
     )
 
 
-def rescheduled(claim: Claim, *, attempt_id: str, nonce: str, after_s: float) -> Report:
+def rescheduled(
+    claim: Claim, *, attempt_id: str, nonce: str, task: TaskDefinition, after_s: float
+) -> Report:
     """The report of a task that asked to be run again, from its beginning, in the same try."""
     return Report(
         ti_id=claim.ti_id,
@@ -92,6 +103,7 @@ def rescheduled(claim: Claim, *, attempt_id: str, nonce: str, after_s: float) ->
         outcome=AttemptOutcome.RESCHEDULED,
         retry_after_s=after_s,
         reason=f"It asked to be run again after {after_s:g} s.",
+        callbacks=task.callbacks,
     )
 
 
@@ -122,11 +134,15 @@ def failure(
         retry_after_s=delay_s,
         reason=f"{described['type']}: {described['message']}"[:MESSAGE_MAX],
         error=described,
+        callbacks={} if task is None else task.callbacks,
     )
 
 
 def stopped(claim: Claim, *, attempt_id: str, nonce: str, why: str) -> Report:
-    """The report of a task that was asked to stop and did: failed, without another try."""
+    """The report of a task that was asked to stop and did: failed, without another try.
+
+    A person asked for it, and knows: no callback is due.
+    """
     return Report(
         ti_id=claim.ti_id,
         attempt_id=attempt_id,
@@ -232,15 +248,30 @@ def send(
         is_mine = facts is not None and str(facts.nonce) == report.nonce
         if facts is not None and is_mine and facts.is_accepted:
             return facts.run_id  # accepted before; only the answer was lost
-        if not (facts is not None and is_mine and facts.is_current and facts.ti_state == "running"):
+        if not (facts is not None and is_mine and facts.may_be_finished()):
             break
     record_late_report(connection, report, facts, source=source, job_id=job_id)
     return None
 
 
+def due_callbacks(report: Report) -> tuple[callbacks.Call, ...]:
+    """What the report, once accepted, calls for."""
+    if report.ti_id == NO_TI:
+        return ()
+    return callbacks.due(report.callbacks, TaskState(report.state))
+
+
 def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
     ids = {"attempt_id": UUID(report.attempt_id), "nonce": UUID(report.nonce)}
     try:
+        if report.ti_id == NO_TI:
+            return finish_callback(
+                connection,
+                **ids,
+                outcome=AttemptOutcome(report.outcome),
+                reason=report.reason,
+                error=report.error,
+            )
         if report.wait is not None:
             return defer(connection, ti_id=report.ti_id, **ids, wait=Wait(**report.wait))
         return finish(
@@ -254,6 +285,7 @@ def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
             reason=report.reason,
             result=report.result,
             error=report.error,
+            callbacks=NewCallbacks.of(due_callbacks(report), state=report.state),
         )
     except psycopg.errors.UniqueViolation:
         # The law behind the compare-and-set: this execution has its accepted result already.

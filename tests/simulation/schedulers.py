@@ -333,8 +333,8 @@ class Schedulers(State):
                 return self.fail_killed(attempt_id, ti)
             case Action.MARK_LOST:
                 return bool(db.lose([attempt_id]))
-            case Action.BEGIN_ANEW | Action.CLOSE:
-                message = "nobody clears or marks a task in this model"
+            case Action.BEGIN_ANEW | Action.CLOSE | Action.REPEAT_CALLBACK:
+                message = "nobody clears, marks or calls back in this model"
                 raise AssertionError(message)
 
     def fail_killed(self, attempt_id: int, ti: TaskInstance) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.states import TaskState
 from scheduler_app.transitions.attempt import Claim, claim, fail_killed, hand_back, lose
 from scheduler_app.worker import report
@@ -54,7 +55,13 @@ def _claim(workshop: Workshop, message: Message, nonce: uuid.UUID) -> Act:
 
 
 def _report(workshop: Workshop, claimed: Claim, message: Message, nonce: uuid.UUID) -> Act:
-    made = report.success(claimed, attempt_id=str(message.attempt_id), nonce=str(nonce), result=1)
+    made = report.success(
+        claimed,
+        attempt_id=str(message.attempt_id),
+        nonce=str(nonce),
+        task=TaskDefinition(task_id="t"),
+        result=1,
+    )
     return lambda connection: report.send(
         connection, made, source="worker: test", job_id=workshop.station.job_id
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.transitions.attempt import claim, lose
 from scheduler_app.worker import report
 
@@ -47,7 +48,11 @@ def _claimed(workshop: Workshop, message: Message, nonce: uuid.UUID) -> report.R
     )
     assert found is not None
     return report.success(
-        found, attempt_id=str(message.attempt_id), nonce=str(nonce), result={"a": 1}
+        found,
+        attempt_id=str(message.attempt_id),
+        nonce=str(nonce),
+        task=TaskDefinition(task_id="t"),
+        result={"a": 1},
     )
 
 

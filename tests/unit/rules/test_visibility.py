@@ -37,6 +37,7 @@ CODES_OF_ATTEMPTS = {
     "ghost_no_record",
     "ghost_after_takeover",
     "unknown_state",
+    "callback_repeated",  # beside the design's: a callback has no try whose dispatch is replaced
 }
 CODES_OF_EVENTS = {
     "ghost_no_record",

@@ -93,7 +93,7 @@ def test_a_task_that_was_stopped_is_not_tried_again() -> None:
 
 
 def test_a_report_comes_back_from_json_as_it_was() -> None:
-    made = report.success(_claim(), **IDS, result={"rows": 3})
+    made = report.success(_claim(), **IDS, task=TaskDefinition(task_id="t"), result={"rows": 3})
     assert report.Report(**json.loads(json.dumps(made.as_json()))) == made
 
 
