@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from scheduler_app.models import Attempt, Bundle, Flow, FlowVersion, Run, TaskInstance, Trigger
+from scheduler_app.rules import callbacks
 from scheduler_app.rules.definition import (
     FlowDefinition,
     TaskDefinition,
@@ -23,6 +24,7 @@ from scheduler_app.rules.states import AttemptOutcome, RunType, TaskState
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions import attempt, trigger
+from scheduler_app.transitions.callback import NewCallbacks
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.run import NewRun, create_run
 
@@ -113,7 +115,31 @@ class World:
         moved, _ = judge_pending(self.connection, leases=self.leases, terms=self.leases.terms())
         return moved
 
-    def claim(self, message: Message, nonce: uuid.UUID | None = None) -> Claim | None:
+    def claim_with_callbacks(self, message: Message) -> Claim | None:
+        """A delivery of the message claims, as a worker does that has read what its start calls for."""
+        names = Attempt.objects.get(pk=message.attempt_id).callback or {}
+        calls = callbacks.due(names, TaskState.RUNNING)
+        return self.claim(message, callbacks=NewCallbacks.of(calls, state=TaskState.RUNNING))
+
+    def finish_with_callbacks(self, message: Message, *, ok: bool = True) -> None:
+        """The claimed delivery reports, with what that calls for."""
+        state = TaskState.SUCCESS if ok else TaskState.FAILED
+        ti = TaskInstance.objects.get(pk=message.ti_id)
+        version = FlowVersion.objects.get(id=ti.run.version_id)
+        task = from_dict(version.definition).task(ti.task_id)
+        self.finish(
+            message,
+            ok=ok,
+            callbacks=NewCallbacks.of(callbacks.due(task.callbacks, state), state=state),
+        )
+
+    def claim(
+        self,
+        message: Message,
+        nonce: uuid.UUID | None = None,
+        *,
+        callbacks: NewCallbacks | None = None,
+    ) -> Claim | None:
         """A delivery of the message claims."""
         return attempt.claim(
             self.connection,
@@ -125,10 +151,16 @@ class World:
             worker_job_id=self.worker,
             hostname="host-1",
             pid=4711,
+            callbacks=callbacks,
         )
 
     def finish(
-        self, message: Message, *, ok: bool = True, retry_after_s: float | None = None
+        self,
+        message: Message,
+        *,
+        ok: bool = True,
+        retry_after_s: float | None = None,
+        callbacks: NewCallbacks | None = None,
     ) -> None:
         """The claimed delivery reports."""
         state = TaskState.SUCCESS if ok else TaskState.FAILED
@@ -143,6 +175,7 @@ class World:
             is_open=retry_after_s is not None,
             outcome=AttemptOutcome.SUCCESS if ok else AttemptOutcome.FAILED,
             retry_after_s=retry_after_s,
+            callbacks=callbacks,
         )
         assert moved is not None, "the report was not accepted"
 

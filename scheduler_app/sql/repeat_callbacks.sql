@@ -18,7 +18,7 @@ l AS (
    ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
 x AS (
   UPDATE attempt p
-     SET state = 'ended', is_live = false, outcome = %(outcome)s, outcome_reason = %(reason)s,
+     SET state = 'ended', is_live = false, outcome = %(outcome)s::text, outcome_reason = %(reason)s::text,
          ended_at = clock_timestamp(),
          filter_code = CASE WHEN l.again THEN 'callback_repeated' END,
          filtered_at = CASE WHEN l.again THEN clock_timestamp() END,
