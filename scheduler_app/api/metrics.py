@@ -23,6 +23,8 @@ HELP: Final = {
     "scheduler_tasks_killed_externally_total": "Attempts whose process ended without a report.",
     "scheduler_attempts_issued_total": "Attempts that were dispatched.",
     "scheduler_attempts_lost_total": "Attempts whose worker fell silent.",
+    "scheduler_orphaned_tasks_adopted_total": "Running attempts that a new leader found and kept.",
+    "scheduler_orphaned_tasks_cleared_total": "Tasks that no executor had and that were scheduled again.",
     "scheduler_deliveries_refused_total": "Deliveries that ran nothing.",
     "scheduler_fenced_writes_total": "Writes that were refused since the lease was lost.",
     "scheduler_runs_created_total": "Runs that were created.",

@@ -17,7 +17,7 @@ from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database, failpoints
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
-from scheduler_app.scheduler import callbacks, sweep
+from scheduler_app.scheduler import callbacks, orphans, sweep
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
 from scheduler_app.scheduler.judge import judge_pending
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's interval while no hints are heard
 TICK_GAP_S: Final = 0.008  # hints that come closer than this share a tick
 EVENTS_INTERVAL_S: Final = 1.0  # while events wait for their grace to pass
+ORPHANS_INTERVAL_S: Final = 30.0  # nothing of this product makes any
 AGAIN_S: Final = 0.1  # runs that were locked, or that could not be finished with
 ERROR_PAUSE_S: Final = 0.5
 COPY_EXIT_CODE: Final = 75  # try again: started anew, it has an id of its own
@@ -78,6 +79,7 @@ class Scheduler:
         self._had_callbacks = False  # when the last sweep looked
         self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
         self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
+        self._orphans_at = 0.0  # looked for by the first sweep from then on
 
     def stop(self, *_: object) -> None:
         """The loop ends at its next safe point. Callable from a signal handler or a thread."""
@@ -299,10 +301,14 @@ class Scheduler:
             if time.monotonic() - self._started > settings.HEARTBEAT_DEAD_AFTER_S:
                 sweep.watch_for_triggerers(connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S)
             moved = sweep.lose_silent(connection, leases=self._leases, terms=terms)
+            if time.monotonic() >= self._orphans_at:
+                self._orphans_at = time.monotonic() + ORPHANS_INTERVAL_S
+                moved |= orphans.heal(connection, leases=self._leases, terms=terms)
         except Fenced as error:
             self._leases.refused(connection, error, terms, "sweep")
             raise
         if moved:
+            self._dirty |= moved
             self._ticker.forget(moved)
             self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
 
@@ -327,6 +333,7 @@ class Scheduler:
             raise
         self._unscanned = {}
         self._next.update(sweep=0.0, runs=0.0, events=0.0)
+        self._orphans_at = 0.0
         self._notices.changed(["leases", "home"])
 
     def _scanned(self, detail: dict[str, Any]) -> None:

@@ -194,18 +194,20 @@ def decide_items(
     """Open items have these decisions and reasons: (item id, decision, reason)."""
     if not decided:
         return
-    with connection.cursor() as cursor:
+    with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "UPDATE take_over_item i SET decision = u.decision, reason = u.reason,"
             " decided_at = CASE WHEN u.decision <> 'open' THEN clock_timestamp() END"
             " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS u(id, decision, reason)"
-            " WHERE i.id = u.id AND i.decision = 'open'",
+            " WHERE i.id = u.id AND i.decision = 'open' RETURNING i.decision",
             [
                 [item_id for item_id, _, _ in decided],
                 [decision for _, decision, _ in decided],
                 [reason for _, _, reason in decided],
             ],
         )
+        adopted = sum(1 for (decision,) in cursor.fetchall() if decision == "adopted")
+    count(connection, "scheduler_orphaned_tasks_adopted_total", adopted)
 
 
 def record_found_ghost(
