@@ -11,6 +11,8 @@ import signal
 from collections import Counter
 from typing import Final
 
+EACH_TIME: Final = 0
+
 _reached: Counter[str] = Counter()
 
 
@@ -19,7 +21,7 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         name, _, action = part.partition("=")
         kind, _, at = action.partition("@")
-        points[name] = (kind, int(at or 1))
+        points[name] = (kind, EACH_TIME if at == "*" else int(at or 1))
     return points
 
 
@@ -47,7 +49,7 @@ def reach(name: str) -> None:
         return
     kind, at = _POINTS[name]
     _reached[name] += 1
-    if _reached[name] != at or not _is_first(name):
+    if at not in (EACH_TIME, _reached[name]) or not _is_first(name):
         return
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -81,6 +81,7 @@ class Ticker:
         wanted = sorted(run_ids)
         outcome = Outcome(again=set(wanted[RUNS_MAX:]))
         wanted = wanted[:RUNS_MAX]
+        failpoints.reach("tick.before_proof")
         try:
             with connection.transaction():
                 self._leases.prove(connection, terms)

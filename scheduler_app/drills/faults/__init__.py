@@ -1,0 +1,1 @@
+"""One module for each drill: a ``DRILL`` and the function that plays it."""
