@@ -45,7 +45,8 @@ class TaskDefinition:
     pool_slots: int = 1
     priority: int = 0  # higher first
     queue: str = "default"
-    callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # CallbackOn -> names
+    # CallbackOn -> names
+    callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     doc: str = ""
     line: int | None = None  # in the flow file, for messages
 

@@ -176,7 +176,7 @@ class PostgresDatabase(Database):
                 for d in dispatches
             ],
         )
-        return sorted(map(_message, messages))
+        return sorted(map(message_of, messages))
 
     def end_run(self, state: RunState) -> bool:
         return run.end_run(self._connection, run_id=RUN_ID, state=state, reason="simulated")
@@ -197,7 +197,7 @@ class PostgresDatabase(Database):
         found = sweep.unpublished(
             self._connection, terms={SHARD: 0}, older_than_s=UNPUBLISHED_AFTER_S
         )
-        return list(map(_message, found))
+        return list(map(message_of, found))
 
     def unclaimed(self) -> list[Unclaimed]:
         return [
@@ -590,7 +590,7 @@ def _id(number: int) -> UUID:
     return UUID(int=number)
 
 
-def _message(message: attempt.Message) -> Message:
+def message_of(message: attempt.Message) -> Message:
     return Message(message.attempt_id.int, message.ti_id - 1, message.fence, message.lease_token)
 
 

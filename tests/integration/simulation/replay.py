@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 TABLES = (
     "task_instance, attempt, attempt_log_chunk, executor_event, trigger, external_event, run,"
-    " run_attempt, lease, lease_event, job, pool, flow, flow_version, bundle, incident"
+    " run_attempt, lease, lease_event, take_over, take_over_item, inquiry, job, pool, flow,"
+    " flow_version, bundle, incident"
 )
 
 
