@@ -20,11 +20,14 @@ from scheduler_app.models import (
     ExecutorEvent,
     Flow,
     FlowVersion,
+    Inquiry,
     Job,
     LeaseEvent,
     Review,
     Run,
     RunAttempt,
+    TakeOver,
+    TakeOverItem,
     TaskInstance,
     Trigger,
     Variable,
@@ -260,6 +263,76 @@ def make_log(attempt: Attempt, *pieces: bytes) -> None:
         offset += len(piece)
 
 
+def make_take_over(*, attempt: Attempt, at_s: float = 0, **overrides: Any) -> TakeOver:
+    """A fail-over of the attempt's shard that adopted it, its worker asked; with its lease events."""
+    number = next(_numbers)
+    old, new = overrides.get("new_token", 2) - 1, overrides.get("new_token", 2)
+    ask_id = uuid7(number + 2)
+    made = TakeOver.objects.create(
+        **{
+            "shard": attempt.shard,
+            "holder": uuid7(number),
+            "old_token": old,
+            "new_token": new,
+            "cause": "expired",
+            "old_holder": uuid7(number + 1),
+            "old_renewed_at": at(at_s - 17),
+            "old_expires_at": at(at_s - 2),
+            "acquired_at": at(at_s),
+            "ask_id": ask_id,
+            "started_at": at(at_s + 0.1),
+            "ended_at": at(at_s + 3),
+            "counts": {"adopted": 1},
+            **overrides,
+        }
+    )
+    TakeOverItem.objects.create(
+        take_over=made,
+        attempt_id=attempt.id,
+        found="running",
+        decision="adopted",
+        reason="worker-1:4001 was asked and answered at 00:00:02 UTC that it runs it.",
+        hostname=attempt.hostname,
+        pid=attempt.pid,
+        decided_at=at(at_s + 2),
+    )
+    Inquiry.objects.create(
+        ask_id=ask_id,
+        asked_by=made.holder,
+        why="take_over",
+        worker_job_id=uuid7(number + 3),
+        hostname="worker-1",
+        pid=4000,
+        asked_at=at(at_s + 0.1),
+        answered_at=at(at_s + 2),
+        holdings=[{"attempt_id": str(attempt.id), "pid": 4001, "is_alive": True, "for_s": 5.0}],
+    )
+    gone = {"expires_at": at(at_s - 2).isoformat(), "renewed_at": at(at_s - 17).isoformat()}
+    LeaseEvent.objects.create(
+        shard=made.shard,
+        kind="expired",
+        holder=made.old_holder,
+        token=old,
+        at=at(at_s),
+        detail=gone,
+    )
+    LeaseEvent.objects.create(
+        shard=made.shard,
+        kind="acquired",
+        holder=made.holder,
+        token=new,
+        at=at(at_s),
+        detail={
+            "cause": made.cause,
+            "from": str(made.old_holder),
+            "old_token": old,
+            "old_renewed_at": at(at_s - 17).isoformat(),
+            "gap_s": 2.0,
+        },
+    )
+    return made
+
+
 def make_rest() -> None:
     """One row of each kind that nothing above makes."""
     moment = at(next(_numbers))
@@ -275,6 +348,8 @@ def make_rest() -> None:
         created_at=moment,
     )
     LeaseEvent.objects.create(shard=3, kind="acquired", token=1, at=moment, detail={"ttl_s": 15})
+    found = Attempt(id=uuid7(1), shard=3, hostname="worker-1", pid=4001)  # nobody issued it
+    make_take_over(attempt=found, at_s=(moment - START).total_seconds())
     Variable.objects.create(key="limit", value=[1, 2], updated_at=moment, updated_by="ana")
     Case.objects.create(title="Twice?", opened_by="ana", opened_at=moment)
     Review.objects.create(

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
-from scheduler_app.queries import attempts, logs
+from scheduler_app.queries import attempts, leadership, logs
 from scheduler_app.queries.filters import AttemptFilter
 from scheduler_app.rules import errors
 
@@ -60,11 +60,25 @@ class AttemptSerializer(StandingSerializer):
     stop_reason = serializers.CharField(allow_null=True)
 
 
+class LeaseChangeSerializer(serializers.Serializer[leadership.NearChange]):
+    """A change of a lease within 60 s of an execution; ``when`` says how near, in words."""
+
+    event_id = serializers.IntegerField()
+    shard = serializers.IntegerField()
+    kind = serializers.CharField()
+    token = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    why = serializers.CharField()
+    when = serializers.CharField()
+    take_over = serializers.IntegerField(allow_null=True)
+
+
 class AttemptDetailSerializer(AttemptSerializer):
-    """One attempt with what lists leave out, since it may be large."""
+    """One attempt with what lists leave out: what may be large, and what lies around it."""
 
     result = serializers.JSONField()
     error = serializers.JSONField(allow_null=True)
+    near_lease_changes = LeaseChangeSerializer(many=True)
 
 
 class AttemptList(NounList):
@@ -83,7 +97,15 @@ class AttemptDetail(ApiView):
         """All its fields."""
         del request
         row = attempts.one(self.scope, attempt_id)
-        return Response(AttemptDetailSerializer(row).data)
+        near = leadership.near_attempt(self.scope, attempt_id)
+        return Response(
+            {
+                **AttemptSerializer(row).data,
+                "result": row.result,
+                "error": row.error,
+                "near_lease_changes": [LeaseChangeSerializer(one).data for one in near],
+            }
+        )
 
 
 LOG_PARAMETERS: Final = ("offset", "limit")

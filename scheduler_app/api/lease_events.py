@@ -26,6 +26,9 @@ class LeaseEventSerializer(serializers.Serializer[lease_events.LeaseEventRow]):
     token = serializers.IntegerField()
     at = serializers.DateTimeField()
     detail = serializers.JSONField()
+    holder_hostname = serializers.CharField(allow_null=True)
+    holder_pid = serializers.IntegerField(allow_null=True)
+    why = serializers.CharField()
 
 
 class LeaseEventList(NounList):

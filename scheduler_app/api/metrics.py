@@ -27,6 +27,8 @@ HELP: Final = {
     "scheduler_orphaned_tasks_cleared_total": "Tasks that no executor had and that were scheduled again.",
     "scheduler_deliveries_refused_total": "Deliveries that ran nothing.",
     "scheduler_fenced_writes_total": "Writes that were refused since the lease was lost.",
+    "scheduler_take_overs_total": "Shards that a new leader went over.",
+    "scheduler_demotions_total": "Leases whose holder stopped deciding by itself.",
     "scheduler_runs_created_total": "Runs that were created.",
 }
 

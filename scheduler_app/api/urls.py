@@ -23,6 +23,7 @@ from scheduler_app.api import (
     pools,
     reviews,
     runs,
+    take_overs,
     task_instances,
     tokens,
     triggers,
@@ -95,6 +96,14 @@ V1: list[URLPattern | URLResolver] = [
     *listed(
         "lease-events", lease_events.LeaseEventList, "<int:event>", lease_events.LeaseEventDetail
     ),
+    *listed("take-overs", take_overs.TakeOverList, "<int:take_over>", take_overs.TakeOverDetail),
+    *listed(
+        "take-over-items",
+        take_overs.TakeOverItemList,
+        "<int:item>",
+        take_overs.TakeOverItemDetail,
+    ),
+    *listed("inquiries", take_overs.InquiryList, "<int:inquiry>", take_overs.InquiryDetail),
     *listed("jobs", jobs.JobList, "<uuid:job_id>", jobs.JobDetail),
     path("jobs/<uuid:job_id>/stop/", jobs.JobStop.as_view()),
     *listed("triggers", triggers.TriggerList, "<int:trigger>", triggers.TriggerDetail),

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
 from psycopg.rows import tuple_row
 
 from scheduler_app.processes import bundles
+from scheduler_app.rules import leadership
 from scheduler_app.transitions.flow import (
     Source,
     record_flow_file,
     remove_flows,
     store_version,
 )
+from scheduler_app.transitions.shards import shard_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 
     from scheduler_app.catalog.load import Loaded
     from scheduler_app.rules.definition import FlowDefinition
-
-
-def shard_of(flow_id: str) -> int:
-    """The shard that a new flow belongs to: the same on every host, whatever Python's hash does."""
-    return zlib.crc32(flow_id.encode()) % settings.SHARD_COUNT
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,12 +53,13 @@ def store(
     if loaded.flows:
         source = _source(loaded)
         known = pools(connection)
+        shards = shard_count(connection)
         for definition in loaded.flows:
             stored = store_version(
                 connection,
                 definition=definition,
                 source=source,
-                shard=shard_of(definition.flow_id),
+                shard=leadership.shard_of(definition.flow_id, shards),
                 own_folders=own_folders,
             )
             outcome.is_changed |= stored.is_changed

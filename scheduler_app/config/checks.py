@@ -1,4 +1,4 @@
-"""System checks: settings that contradict each other stop a process before it starts."""
+"""System checks: settings that need a word before a process starts."""
 
 from __future__ import annotations
 
@@ -9,59 +9,6 @@ from django.core import checks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-@checks.register("daylight")
-def timing_makes_sense(app_configs: object, **more: Any) -> Sequence[checks.CheckMessage]:
-    """The lease is renewed well before its holder stops trusting it, and that before it ends."""
-    del app_configs, more
-    return timing_faults(
-        ttl_s=settings.LEASE_TTL_S,
-        renew_interval_s=settings.LEASE_RENEW_INTERVAL_S,
-        deadline_s=settings.LEASE_DEADLINE_S,
-        heartbeat_interval_s=settings.HEARTBEAT_INTERVAL_S,
-        dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S,
-    )
-
-
-def timing_faults(
-    *,
-    ttl_s: float,
-    renew_interval_s: float,
-    deadline_s: float,
-    heartbeat_interval_s: float,
-    dead_after_s: float,
-) -> list[checks.CheckMessage]:
-    """One message for each contradiction between the durations, all in seconds."""
-    faults: list[checks.CheckMessage] = []
-    if renew_interval_s * 2 > deadline_s:
-        faults.append(
-            checks.Error(
-                f"LEASE_RENEW_INTERVAL_S ({renew_interval_s:g}) leaves no second chance to renew"
-                f" before LEASE_DEADLINE_S ({deadline_s:g}).",
-                hint="Set only DAYLIGHT_LEASE_TTL; the rest derives from it.",
-                id="daylight.E001",
-            )
-        )
-    if deadline_s >= ttl_s:
-        faults.append(
-            checks.Error(
-                f"LEASE_DEADLINE_S ({deadline_s:g}) must be shorter than the lease"
-                f" (DAYLIGHT_LEASE_TTL={ttl_s:g}): a holder must stop before another may start.",
-                hint="Set only DAYLIGHT_LEASE_TTL; the rest derives from it.",
-                id="daylight.E002",
-            )
-        )
-    if heartbeat_interval_s * 2 > dead_after_s:
-        faults.append(
-            checks.Error(
-                f"HEARTBEAT_INTERVAL_S ({heartbeat_interval_s:g}) must be at most half of"
-                f" HEARTBEAT_DEAD_AFTER_S ({dead_after_s:g}): one late beat is not a death.",
-                hint="Set only DAYLIGHT_LEASE_TTL; the rest derives from it.",
-                id="daylight.E003",
-            )
-        )
-    return faults
 
 
 @checks.register("daylight")

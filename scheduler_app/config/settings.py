@@ -15,7 +15,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from scheduler_app.config import logging as log_lines
-from scheduler_app.config import readers
+from scheduler_app.config import readers, timing
 from scheduler_app.launch import addresses
 
 BASE_DIR: Final = Path(__file__).resolve().parents[2]
@@ -56,6 +56,14 @@ JOB_ALIVE_S: Final = HEARTBEAT_INTERVAL_S * 2.1
 HEARTBEAT_DEAD_AFTER_S: Final = readers.number(
     "DAYLIGHT_HEARTBEAT_DEAD_AFTER_S", LEASE_TTL_S * 4 / 3, least=0.2
 )
+if _contradictions := timing.contradictions(
+    ttl_s=LEASE_TTL_S,
+    renew_interval_s=LEASE_RENEW_INTERVAL_S,
+    deadline_s=LEASE_DEADLINE_S,
+    heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
+    dead_after_s=HEARTBEAT_DEAD_AFTER_S,
+):
+    raise ImproperlyConfigured(_contradictions[0])
 QUEUED_TIMEOUT_S: Final = readers.number("DAYLIGHT_QUEUED_TIMEOUT_S", LEASE_TTL_S * 2, least=0.5)
 REPUBLISH_MAX: Final = readers.integer("DAYLIGHT_REPUBLISH_MAX", 5)
 INFRASTRUCTURE_BUDGET: Final = readers.integer("DAYLIGHT_INFRASTRUCTURE_BUDGET", 3)

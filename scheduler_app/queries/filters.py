@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django.db.models import Q
 
-from scheduler_app.models import Run
+from scheduler_app.models import Run, TakeOverItem
 from scheduler_app.queries import shown
 from scheduler_app.queries.list_filter import ListFilter
 from scheduler_app.queries.parameters import (
@@ -30,9 +30,10 @@ from scheduler_app.queries.parameters import (
     number_of,
     text_by,
     text_of,
+    uuid_by,
     uuid_of,
 )
-from scheduler_app.rules import states
+from scheduler_app.rules import leadership, states
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,6 +47,11 @@ def _runs_of_flows(flow_ids: tuple[str, ...]) -> Q:
 
 def _runs_by_key(run_ids: tuple[str, ...]) -> Q:
     return Q(run_id__in=Run.objects.filter(run_key__in=run_ids).values("id"))
+
+
+def _take_overs_with(decisions: tuple[str, ...]) -> Q:
+    items = TakeOverItem.objects.filter(decision__in=decisions)
+    return Q(id__in=items.values("take_over_id"))
 
 
 def _any_tag(tags: tuple[str, ...]) -> Q:
@@ -249,10 +255,71 @@ class LeaseEventFilter(ListFilter):
     ORDERS: ClassVar[tuple[str, ...]] = ("id", "at")
 
     shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
-    kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
+    kind: tuple[str, ...] = field(
+        default=(),
+        metadata=choice_of("kind", tuple(kind.value for kind in leadership.LeaseEventKind)),
+    )
+    token: tuple[int, ...] = field(default=(), metadata=number_of("token"))
     holder: tuple[UUID, ...] = field(default=(), metadata=uuid_of("holder"))
     at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
     at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOverFilter(ListFilter):
+    """Which take-overs. ``holder`` is the new or the old one."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "shard", "started_at", "ended_at")
+
+    id: tuple[int, ...] = field(default=(), metadata=number_of("id"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    cause: tuple[str, ...] = field(
+        default=(), metadata=choice_of("cause", tuple(cause.value for cause in leadership.Cause))
+    )
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.take_over_states, shown.TAKE_OVER_STATES)
+    )
+    decision: tuple[str, ...] = field(
+        default=(), metadata=choice_by(_take_overs_with, shown.DECISIONS)
+    )
+    holder: tuple[UUID, ...] = field(
+        default=(),
+        metadata=uuid_by(lambda ids: Q(holder__in=ids) | Q(old_holder__in=ids)),
+    )
+    new_token: tuple[int, ...] = field(default=(), metadata=number_of("new_token"))
+    started_at_gte: datetime | None = field(default=None, metadata=moment("started_at__gte"))
+    started_at_lte: datetime | None = field(default=None, metadata=moment("started_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOverItemFilter(ListFilter):
+    """Which finds of take-overs. ``take_over`` is a number."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "decided_at")
+
+    take_over: tuple[int, ...] = field(default=(), metadata=number_of("take_over_id"))
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("attempt_id"))
+    decision: tuple[str, ...] = field(default=(), metadata=choice_of("decision", shown.DECISIONS))
+    hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("take_over__shard"))
+    decided_at_gte: datetime | None = field(default=None, metadata=moment("decided_at__gte"))
+    decided_at_lte: datetime | None = field(default=None, metadata=moment("decided_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InquiryFilter(ListFilter):
+    """Which questions to workers."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "asked_at", "answered_at")
+
+    ask_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("ask_id"))
+    worker_job_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("worker_job_id"))
+    reason: tuple[str, ...] = field(default=(), metadata=text_of("why"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.inquiry_states, shown.INQUIRY_STATES)
+    )
+    asked_at_gte: datetime | None = field(default=None, metadata=moment("asked_at__gte"))
+    asked_at_lte: datetime | None = field(default=None, metadata=moment("asked_at__lte"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

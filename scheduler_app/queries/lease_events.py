@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery
 
-from scheduler_app.models import LeaseEvent
+from scheduler_app.models import Job, LeaseEvent
 from scheduler_app.queries import lens
+from scheduler_app.rules import leadership
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,13 +33,30 @@ class LeaseEventRow:
     token: int
     at: datetime
     detail: Mapping[str, Any]
+    holder_hostname: str | None
+    holder_pid: int | None
+    why: str  # what happened, in a sentence with the compared values
 
 
 def _rows(scope: Scope) -> QuerySet[LeaseEvent]:
     return scope.shared(LeaseEvent.objects.annotate(filter_code=lens.NEVER_FILTERED))
 
 
-NOUN: Final = lens.Noun(name="lease-events", model=LeaseEvent, row=LeaseEventRow, rows=_rows)
+_HOLDER: Final = Job.objects.filter(id=OuterRef("holder"))
+
+NOUN: Final = lens.Noun(
+    name="lease-events",
+    model=LeaseEvent,
+    row=LeaseEventRow,
+    rows=_rows,
+    columns={
+        "holder_hostname": Subquery(_HOLDER.values("hostname")),
+        "holder_pid": Subquery(_HOLDER.values("pid")),
+    },
+    derived={
+        "why": lambda read: leadership.explain(read["kind"], read["token"], read["detail"]),
+    },
+)
 
 
 def page(asked: LeaseEventFilter, scope: Scope) -> lens.Page[LeaseEventRow]:

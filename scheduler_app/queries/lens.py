@@ -90,7 +90,7 @@ class Noun(Generic[RowT]):
 
     ``rows`` gives the queryset of every row that a scope may see, with ``filter_code`` on it.
     ``columns`` maps a field of ``row`` to a lookup or an expression; a field that is left out is
-    read from the column of its own name.
+    read from the column of its own name. ``derived`` fields are not read but made of those that are.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Noun(Generic[RowT]):
     row: type[RowT]
     rows: Callable[[Scope], QuerySet[Any]]
     columns: Mapping[str, str | Combinable] = field(default_factory=dict)
+    derived: Mapping[str, Callable[[Mapping[str, Any]], object]] = field(default_factory=dict)
     key: str = "id"
 
     def field_names(self) -> tuple[str, ...]:
@@ -106,7 +107,10 @@ class Noun(Generic[RowT]):
 
     def read_fields(self) -> tuple[str, ...]:
         """The fields that are read; the sentence is made of code and detail."""
-        return _read_fields(self.row)  # type: ignore[arg-type] # a class is hashable
+        names = _read_fields(self.row)  # type: ignore[arg-type] # a class is hashable
+        if not self.derived:
+            return names
+        return tuple(name for name in names if name not in self.derived)
 
     def sources(self) -> list[str | Combinable]:
         """Where each read field comes from."""
@@ -120,7 +124,8 @@ class Noun(Generic[RowT]):
             read[SENTENCE] = visibility.explain(code, read["filter_detail"])
         elif "filter_code" in read:
             read.update(filtered_at=None, filter_detail=None, superseded_by=None)
-        return self.row(**read)
+        made = {name: make(read) for name, make in self.derived.items()}
+        return self.row(**read, **made)
 
 
 @cache  # asked for with every row

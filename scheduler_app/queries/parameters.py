@@ -59,6 +59,11 @@ def uuid_of(lookup: str) -> Metadata:
     )
 
 
+def uuid_by(keep: Callable[[tuple[UUID, ...]], Q]) -> Metadata:
+    """UUIDs; ``keep`` says which rows they keep."""
+    return _declared(Parameter(parse=_parse_uuid, keep=keep, kind="uuid"))
+
+
 def choice_of(lookup: str, choices: tuple[str, ...]) -> Metadata:
     """Some of ``choices``; keeps the rows whose column is one of them."""
     return choice_by(lambda values: Q(**{f"{lookup}__in": values}), choices)

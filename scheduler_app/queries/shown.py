@@ -21,7 +21,7 @@ from django.db.models import (
     When,
 )
 
-from scheduler_app.rules import states
+from scheduler_app.rules import states, take_over
 
 FROZEN: Final = "frozen"  # the state that is shown while a mark holds a run or a task instance
 RUN_STATES: Final = (*(state.value for state in states.RunState), FROZEN)
@@ -32,6 +32,9 @@ FLOW_STATES: Final = ("active", "paused", FROZEN)
 LEASE_STATES: Final = ("held", "expired", "free")
 INCIDENT_STATES: Final = ("open", "resolved")
 YES_NO: Final = ("yes", "no")
+TAKE_OVER_STATES: Final = ("open", "ended")
+INQUIRY_STATES: Final = ("waiting", "answered")
+DECISIONS: Final = tuple(decision.value for decision in take_over.Decision)
 VERDICTS: Final = ("pending", "confirmed", "ignored", "refused", "ghost")
 
 RUN_SHOWN = Case(
@@ -131,4 +134,23 @@ def incident_states(shown: tuple[str, ...]) -> Q:
         kept |= Q(resolved_at__isnull=True)
     if "resolved" in shown:
         kept |= Q(resolved_at__isnull=False)
+    return kept
+
+
+def take_over_states(shown: tuple[str, ...]) -> Q:
+    """Take-overs that show one of these states."""
+    return _null_or_not("ended_at", unset="open" in shown, is_set="ended" in shown)
+
+
+def inquiry_states(shown: tuple[str, ...]) -> Q:
+    """Questions that are waiting for their answer, or have it."""
+    return _null_or_not("answered_at", unset="waiting" in shown, is_set="answered" in shown)
+
+
+def _null_or_not(column: str, *, unset: bool, is_set: bool) -> Q:
+    kept = Q()
+    if unset:
+        kept |= Q(**{f"{column}__isnull": True})
+    if is_set:
+        kept |= Q(**{f"{column}__isnull": False})
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -53,6 +54,11 @@ class Balance:
     want: int = 0
 
 
+def shard_of(flow_id: str, shard_count: int) -> int:
+    """The shard that a flow belongs to: the same on every host, whatever Python's hash does."""
+    return zlib.crc32(flow_id.encode()) % shard_count
+
+
 def fair_share(shards: int, schedulers: int) -> int:
     """As many shards as each of so many schedulers may hold."""
     return math.ceil(shards / max(1, schedulers))
@@ -75,6 +81,16 @@ def balance(*, shards: int, held: int, peers: Sequence[Peer], free: int, long_fr
 def is_flapping(changed_at: Sequence[datetime], now: datetime) -> bool:
     """Whether a lease changed its holder so often of late that nothing can settle."""
     return sum(1 for at in changed_at if now - at <= FLAPPING_WINDOW) >= FLAPPING_CHANGES
+
+
+def how_near(at: datetime, began_at: datetime, ended_at: datetime | None) -> str:
+    """How a change of a lease lies to an execution: before, during or after it, and by how much."""
+    if at < began_at:
+        return f"{_span(began_at - at)} before it was issued"
+    if ended_at is not None and at > ended_at:
+        return f"{_span(at - ended_at)} after it ended"
+    since = f"{_span(at - began_at)} after it was issued"
+    return f"while it was live, {since}"
 
 
 def explain(kind: str, token: int, detail: Mapping[str, Any] | None) -> str:
@@ -128,6 +144,10 @@ def _fenced(said: Mapping[str, Any]) -> str:
     if presented is not None and presented == current:
         return f"A write{step} was refused: token {presented} is current, and another holds it."
     return f"A write{step} was refused: token {presented} < {current}."
+
+
+def _span(span: timedelta) -> str:
+    return _seconds(span.total_seconds())
 
 
 def _plain(text: object) -> str:

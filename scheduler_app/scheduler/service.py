@@ -269,6 +269,7 @@ class Scheduler:
         )
         self._next["sweep"] = time.monotonic() + interval_s
         self._queue_slots = sweep.queue_slots(connection, alive_s=settings.JOB_ALIVE_S)
+        sweep.watch_for_leaderless(connection)
         issued, self._issued = self._issued, 0
         count(connection, "scheduler_attempts_issued_total", issued)
         active = sweep.active_runs(connection, shards=list(terms))

@@ -168,6 +168,30 @@ def watch_for_triggerers(connection: psycopg.Connection[Any], *, dead_after_s: f
         resolve_incident(connection, kind="no_triggerer", subject="")
 
 
+def watch_for_leaderless(connection: psycopg.Connection[Any]) -> None:
+    """An incident is open exactly while runs wait in shards that have no lease: nobody may decide."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT coalesce(array_agg(shard ORDER BY shard), '{}') FROM ("
+            " SELECT shard FROM run WHERE is_active EXCEPT SELECT shard FROM lease) s"
+        )
+        row = cursor.fetchone()
+    shards = row[0] if row is not None else []
+    if shards:
+        raise_incident(
+            connection,
+            kind="shard_without_lease",
+            subject="",
+            message=(
+                f"Runs wait in shards without a lease: {', '.join(map(str, shards))}. Nothing decides"
+                " for them. Stop the schedulers and run `manage.py leases reshard` with the present"
+                " number of shards, which brings the rows back."
+            ),
+        )
+    else:
+        resolve_incident(connection, kind="shard_without_lease", subject="")
+
+
 def lose_silent(
     connection: psycopg.Connection[Any], *, leases: Leases, terms: dict[int, int]
 ) -> set[int]:

@@ -24,6 +24,7 @@ from scheduler_app.transitions.take_over import (
     end_take_overs,
     open_items,
     record_found_ghost,
+    recount,
     unacknowledged,
 )
 
@@ -60,6 +61,7 @@ def take_over(
             beat_within_s=settings.HEARTBEAT_DEAD_AFTER_S,
         )
         _decide(connection, shards=sorted(new_terms))
+        recount(connection, shards=sorted(new_terms))
         failpoints.reach("take_over.before_commit")
     failpoints.reach("take_over.after_commit")
     logger.info(
@@ -82,6 +84,7 @@ def follow_up(
         _decide(connection, shards=sorted(terms))
         for one in unacknowledged(connection, shards=sorted(terms), grace_s=settings.EXIT_GRACE_S):
             _record_ghost(connection, one)
+        recount(connection, shards=sorted(terms))
         return end_take_overs(
             connection, shards=sorted(terms), answer_within_s=settings.HEARTBEAT_DEAD_AFTER_S
         )

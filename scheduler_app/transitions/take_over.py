@@ -23,12 +23,17 @@ WITH term AS (
     FROM unnest(%(shard)s::int[], %(token)s::bigint[]) AS m(shard, token)
     LEFT JOIN lease_event e ON e.shard = m.shard AND e.token = m.token AND e.kind = 'acquired'),
 earlier AS (
-  UPDATE take_over t SET ended_at = clock_timestamp() FROM term
-   WHERE t.shard = term.shard AND t.ended_at IS NULL RETURNING t.id, term.token),
+  UPDATE take_over t
+     SET ended_at = clock_timestamp(),
+         counts = CASE WHEN t.counts ? 'open'
+           THEN t.counts - 'open' || jsonb_build_object('passed_on', t.counts->'open')
+           ELSE t.counts END
+    FROM term WHERE t.shard = term.shard AND t.ended_at IS NULL RETURNING t.id, term.token),
 passed_on AS (
   UPDATE take_over_item i
      SET decision = 'passed_on', decided_at = clock_timestamp(),
-         reason = i.reason || format(' The next leader, token %%s, goes on with it.', earlier.token)
+         reason = ltrim(i.reason || format(' The next leader, token %%s, goes on with it.',
+                                           earlier.token))
     FROM earlier WHERE i.take_over_id = earlier.id AND i.decision = 'open'),
 t AS (
   INSERT INTO take_over (shard, holder, old_token, new_token, cause, old_holder, old_renewed_at,
@@ -210,6 +215,20 @@ def decide_items(
     count(connection, "scheduler_orphaned_tasks_adopted_total", adopted)
 
 
+def recount(connection: psycopg.Connection[Any], *, shards: Sequence[int]) -> None:
+    """The counts of open take-overs of these shards are those of their items."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE take_over t SET counts = n.counts"
+            " FROM (SELECT o.id, coalesce((SELECT jsonb_object_agg(c.decision, c.n) FROM ("
+            "   SELECT i.decision, count(*) AS n FROM take_over_item i WHERE i.take_over_id = o.id"
+            "    GROUP BY 1) c), '{}') AS counts"
+            "  FROM take_over o WHERE o.shard = ANY(%s) AND o.ended_at IS NULL) n"
+            " WHERE t.id = n.id AND t.counts <> n.counts",
+            [list(shards)],
+        )
+
+
 def record_found_ghost(
     connection: psycopg.Connection[Any],
     *,
@@ -243,16 +262,13 @@ def record_found_ghost(
 def end_take_overs(
     connection: psycopg.Connection[Any], *, shards: Sequence[int], answer_within_s: float
 ) -> list[int]:
-    """Take-overs of these shards that are through have ended, with their counts; their shards.
+    """Take-overs of these shards that are through have ended; their shards.
 
     Through: every item is decided, and every question is answered or older than ``answer_within_s``.
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "UPDATE take_over t SET ended_at = clock_timestamp(), counts = ("
-            "  SELECT coalesce(jsonb_object_agg(c.decision, c.n), '{}') FROM ("
-            "   SELECT i.decision, count(*) AS n FROM take_over_item i WHERE i.take_over_id = t.id"
-            "    GROUP BY 1) c)"
+            "UPDATE take_over t SET ended_at = clock_timestamp()"
             " WHERE t.shard = ANY(%(shard)s) AND t.ended_at IS NULL"
             "  AND NOT EXISTS (SELECT 1 FROM take_over_item i"
             "   WHERE i.take_over_id = t.id AND i.decision = 'open')"

@@ -1,4 +1,4 @@
-"""``manage.py leases``: who decides for each shard, and what happened around leases lately."""
+"""``manage.py leases``: who leads each shard, what happened around leases, and how many shards there are."""
 
 from __future__ import annotations
 
@@ -6,32 +6,78 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import add_json
-from scheduler_app.management.output import as_json, table
-from scheduler_app.queries import lease_events, leases
-from scheduler_app.queries.filters import LeaseEventFilter, LeaseFilter
+from scheduler_app.management.arguments import actor, add_json
+from scheduler_app.management.output import as_json, fail, table
+from scheduler_app.operations.reshard import Resharding, reshard
+from scheduler_app.queries import inquiries, lease_events, leases, take_over_items, take_overs
+from scheduler_app.queries.filters import (
+    InquiryFilter,
+    LeaseEventFilter,
+    LeaseFilter,
+    TakeOverFilter,
+    TakeOverItemFilter,
+)
 from scheduler_app.queries.list_filter import LIMIT_MAX
 from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.errors import SchedulerError
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
+ROWS_DEFAULT = 20
+NAMES_MAX = 10  # of flows, in a line
+
 
 class Command(BaseCommand):
-    """Reads; changes nothing."""
+    """Exit codes: 0 done, 1 refused, 2 wrong arguments."""
 
-    help = "Show the lease of each shard; with --events the newest lease events too."
+    help = (
+        "Show who leads each shard (with --events what happened lately), take-overs and what they"
+        " found; change the number of shards."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """How much is shown."""
+        """How much is shown, or a verb."""
         add_json(parser)
         parser.add_argument(
             "--events", type=int, default=0, metavar="N", help="the newest N lease events too"
         )
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+        taken = verbs.add_parser(
+            "take-overs", help="changes of leaders, newest first; or one of them"
+        )
+        taken.add_argument("number", nargs="?", type=int, help="one take-over with what it found")
+        taken.add_argument("--limit", type=int, default=ROWS_DEFAULT, metavar="N")
+        add_json(taken)
+        changed = verbs.add_parser(
+            "reshard",
+            help="change the number of shards; no scheduler may run",
+            description=(
+                "Flows are hashed into N shards. Runs stay in the shard they were created in; a flow"
+                " with active runs moves when they have ended, and a shard that is still needed"
+                " retires: run it again then. Nothing is changed while a scheduler may be deciding."
+            ),
+        )
+        changed.add_argument("shards", type=int, metavar="N")
+        changed.add_argument("--dry-run", action="store_true", help="say what it would do")
+        add_json(changed)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """One line a shard."""
+        """The verb, or one line a shard."""
+        try:
+            if options["verb"] == "reshard":
+                self._reshard(options)
+            elif options["verb"] == "take-overs" and options["number"] is not None:
+                self._take_over(options)
+            elif options["verb"] == "take-overs":
+                self._take_overs(options)
+            else:
+                self._leases(options)
+        except SchedulerError as error:
+            fail(f"{error}.".replace("..", "."))
+
+    def _leases(self, options: dict[str, Any]) -> None:
         rows = leases.page(LeaseFilter(limit=LIMIT_MAX), EVERYTHING).rows
         count = min(max(0, options["events"]), LIMIT_MAX)
         events = lease_events.page(LeaseEventFilter(limit=count), EVERYTHING).rows if count else ()
@@ -53,6 +99,97 @@ class Command(BaseCommand):
         ]
         self.stdout.write(table(headings, lines))
         if events:
-            told = [(one.at, one.shard, one.kind, one.token, one.holder) for one in events]
+            told = [(one.at, one.shard, one.kind, one.token, one.holder, one.why) for one in events]
             self.stdout.write("")
-            self.stdout.write(table(("AT", "SHARD", "KIND", "TOKEN", "HOLDER"), told))
+            self.stdout.write(table(("AT", "SHARD", "KIND", "TOKEN", "HOLDER", "WHY"), told))
+
+    def _take_overs(self, options: dict[str, Any]) -> None:
+        limit = min(max(1, options["limit"]), LIMIT_MAX)
+        found = take_overs.page(TakeOverFilter(limit=limit), EVERYTHING)
+        if options["json"]:
+            self.stdout.write(as_json({"take_overs": found.rows}))
+            return
+        lines = [
+            (
+                row.id,
+                row.acquired_at,
+                row.shard,
+                row.cause,
+                f"{row.old_token or '-'} -> {row.new_token}",
+                f"{row.holder_hostname}:{row.holder_pid}",
+                "-" if row.gap_s is None else f"{row.gap_s:.1f} s",
+                row.state,
+                ", ".join(f"{name} {number}" for name, number in row.counts.items()),
+            )
+            for row in found.rows
+        ]
+        headings = ("ID", "AT", "SHARD", "CAUSE", "TOKEN", "BY", "NOBODY LED", "SCAN", "FOUND")
+        self.stdout.write(table(headings, lines))
+
+    def _take_over(self, options: dict[str, Any]) -> None:
+        number = options["number"]
+        row = take_overs.one(EVERYTHING, number)
+        asked = TakeOverItemFilter(take_over=(number,), limit=LIMIT_MAX, order="id")
+        items = take_over_items.page(asked, EVERYTHING).rows
+        answers = (
+            inquiries.page(InquiryFilter(ask_id=(row.ask_id,), limit=LIMIT_MAX), EVERYTHING).rows
+            if row.ask_id
+            else ()
+        )
+        if options["json"]:
+            said = {"take_over": row, "items": items, "inquiries": answers}
+            self.stdout.write(as_json(said))
+            return
+        self.stdout.write(
+            f"Shard {row.shard}, token {row.new_token}: {row.cause}, by {row.holder_hostname}:"
+            f"{row.holder_pid}; the scan is {row.state}; {row.answered} of {row.asked} workers that"
+            " were asked have answered."
+        )
+        lines = [
+            (one.decision, one.flow_id, one.run_id, one.task_id, one.attempt_id, one.reason)
+            for one in items
+        ]
+        self.stdout.write(table(("DECISION", "FLOW", "RUN", "TASK", "ATTEMPT", "WHY"), lines))
+        told = [
+            (f"{one.hostname}:{one.pid}", one.asked_at, one.answered_at, _held(one))
+            for one in answers
+        ]
+        self.stdout.write("")
+        self.stdout.write(table(("WORKER", "ASKED", "ANSWERED", "RUNS"), told))
+
+    def _reshard(self, options: dict[str, Any]) -> None:
+        made = reshard(count=options["shards"], actor=actor(), dry_run=options["dry_run"])
+        if options["json"]:
+            self.stdout.write(as_json(made))
+            return
+        for line in _told(made):
+            self.stdout.write(line)
+
+
+def _held(one: inquiries.InquiryRow) -> str:
+    if one.holdings is None:
+        return ""
+    return f"{len(one.holdings)} attempts"
+
+
+def _told(made: Resharding) -> list[str]:
+    will = "" if made.is_done else "would be "
+    lines = [f"Shards: {made.before} -> {made.after}" + ("" if made.is_done else " (dry run)")]
+    if made.added:
+        lines.append(f"Leases {will}added: {', '.join(map(str, made.added))}")
+    if made.removed:
+        lines.append(f"Leases {will}removed: {', '.join(map(str, made.removed))}")
+    lines.append(f"Flows {will}moved: {len(made.moved)}")
+    if made.staying:
+        names = ", ".join(list(made.staying)[:NAMES_MAX])
+        more = ", ..." if len(made.staying) > NAMES_MAX else ""
+        lines.append(
+            f"Flows that stay until their active runs have ended: {len(made.staying)} ({names}{more});"
+            " run this again then"
+        )
+    if made.retiring:
+        named = ", ".join(f"{shard} ({runs} active runs)" for shard, runs in made.retiring.items())
+        lines.append(f"Shards that retire, led until nothing is left in them: {named}")
+    if made.leaders and not made.is_done:
+        lines.append(f"Schedulers that must stop first: {', '.join(made.leaders)}")
+    return lines

@@ -27,6 +27,9 @@ PATHS = [
     "executor-events",
     "leases",
     "lease-events",
+    "take-overs",
+    "take-over-items",
+    "inquiries",
     "jobs",
     "triggers",
     "pools",
@@ -116,7 +119,7 @@ def test_the_fields_of_the_contract_are_there(api: Client, path: str) -> None:
         "executor-events": "id attempt_id flow_id run_id task_id kind source received_at verdict"
         " verdict_reason",
         "leases": "shard holder token expires_at",
-        "lease-events": "shard kind holder token at detail",
+        "lease-events": "shard kind holder token at detail why",
         "jobs": "id kind hostname pid state started_at heartbeat_at progress_at",
     }
     standing = "filter_code filter_reason filtered_at superseded_by"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_app.config import checks
+from scheduler_app.config import timing
 from scheduler_app.launch.environment import ROOT
 
 TIMING: dict[str, float] = {
@@ -74,7 +74,7 @@ def test_the_defaults_are_those_of_the_documents() -> None:
 def test_the_lease_term_alone_moves_the_whole_timing_and_makes_sense(ttl: str) -> None:
     ttl_s, renew_s, deadline_s, beat_s, dead_s, _ = read(*DERIVED, DAYLIGHT_LEASE_TTL=ttl)
     assert ttl_s == float(ttl)
-    assert not checks.timing_faults(
+    assert not timing.contradictions(
         ttl_s=ttl_s,
         renew_interval_s=renew_s,
         deadline_s=deadline_s,
@@ -97,16 +97,35 @@ def test_without_a_stack_the_database_is_one_that_nobody_can_reach_by_accident()
 
 
 @pytest.mark.parametrize(
-    ("changed", "code"),
+    ("changed", "words"),
     [
-        ({"renew_interval_s": 6}, "daylight.E001"),
-        ({"deadline_s": 15}, "daylight.E002"),
-        ({"heartbeat_interval_s": 11}, "daylight.E003"),
+        ({"renew_interval_s": 6}, "no second chance"),
+        ({"renew_interval_s": 20}, "RENEW_INTERVAL_S=20 and the margin of 5 s"),
+        ({"deadline_s": 15}, "a holder must stop before another may start"),
+        ({"heartbeat_interval_s": 11}, "one late beat is not a death"),
     ],
 )
-def test_timing_that_contradicts_itself_is_refused(changed: dict[str, float], code: str) -> None:
-    assert [fault.id for fault in checks.timing_faults(**{**TIMING, **changed})] == [code]
+def test_timing_that_contradicts_itself_is_refused(changed: dict[str, float], words: str) -> None:
+    (line,) = timing.contradictions(**{**TIMING, **changed})
+    assert words in line
+    assert "\n" not in line
+    assert "DAYLIGHT_LEASE_TTL" in line, "the remedy names the one setting that is enough"
 
 
 def test_the_timing_of_the_documents_is_accepted() -> None:
-    assert checks.timing_faults(**TIMING) == []
+    assert timing.contradictions(**TIMING) == []
+
+
+def test_a_process_with_timing_that_cannot_be_safe_ends_with_one_clear_line() -> None:
+    ended = subprocess.run(
+        [sys.executable, "manage.py", "scheduler"],
+        cwd=ROOT,
+        env={**os.environ, "DAYLIGHT_LEASE_RENEW_INTERVAL_S": "20"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode != 0
+    (line,) = ended.stderr.strip().splitlines()
+    assert line.startswith("Wrong settings: DAYLIGHT_LEASE_RENEW_INTERVAL_S=20 and the margin")
