@@ -27,7 +27,7 @@ def test_a_worker_answers_with_what_it_holds_at_the_moment_of_the_answer(
 ) -> None:
     settings.HEARTBEAT_INTERVAL_S = 0.1
     held: list[Holding] = []
-    job = JobRow(kind="worker", holdings=lambda: list(held))
+    job = JobRow(kind="worker", on_stop=lambda: None, holdings=lambda: list(held))
     job.start()
     try:
         assert _ask(raw) == 1
@@ -57,7 +57,7 @@ def test_a_worker_answers_with_what_it_holds_at_the_moment_of_the_answer(
 
 @pytest.mark.parametrize("kind", ["scheduler", "triggerer"])
 def test_only_workers_are_asked(raw: psycopg.Connection[Any], kind: str) -> None:
-    job = JobRow(kind=kind)
+    job = JobRow(kind=kind, on_stop=lambda: None)
     job.start()
     try:
         assert _ask(raw) == 0
