@@ -21,6 +21,8 @@ from scheduler_app.models import (
     Flow,
     FlowVersion,
     Inquiry,
+    Ghost,
+    GhostAudit,
     Job,
     LeaseEvent,
     Review,
@@ -333,9 +335,39 @@ def make_take_over(*, attempt: Attempt, at_s: float = 0, **overrides: Any) -> Ta
     return made
 
 
+def make_ghost(**overrides: Any) -> Ghost:
+    """A sighting that haunts; ``ended_at`` brings the reason of its end."""
+    number = next(_numbers)
+    values = {
+        "kind": "execution_without_record",
+        "subject": f"attempt {number}",
+        "seen_by": "audit",
+        "attempt_id": uuid7(number),
+        "hostname": "worker-1",
+        "pid": 4000 + number,
+        "detail": {"hostname": "worker-1", "pid": 4000 + number},
+        "first_seen_at": at(number),
+        "last_seen_at": at(number + 1),
+        "policy": "stop",
+        "end_reason": "its process ended" if overrides.get("ended_at") else None,
+        **overrides,
+    }
+    return Ghost.objects.create(**values)
+
+
 def make_rest() -> None:
     """One row of each kind that nothing above makes."""
     moment = at(next(_numbers))
+    make_ghost()
+    make_ghost(ended_at=moment)
+    GhostAudit.objects.create(
+        holder=uuid7(1),
+        hour=moment,
+        first_at=moment,
+        last_at=moment,
+        compared=12,
+        last={"workers": 1},
+    )
     ti = make_task_instance(state=states.TaskState.DEFERRED)
     Trigger.objects.create(
         ti_id=ti.id,

@@ -15,12 +15,15 @@ from scheduler_app.api import (
     cases,
     executor_events,
     flows,
+    ghost_audits,
+    ghosts,
     health,
     jobs,
     lease_events,
     leases,
     metrics,
     pools,
+    records,
     reviews,
     runs,
     take_overs,
@@ -112,6 +115,12 @@ V1: list[URLPattern | URLResolver] = [
     *listed("cases", cases.CaseList, "<int:case>", cases.CaseDetail),
     *listed("reviews", reviews.ReviewList, "<int:review>", reviews.ReviewDetail),
     *listed("audit", audit.AuditList, "<int:entry>", audit.AuditDetail),
+    *listed("ghosts", ghosts.GhostList, "<int:ghost>", ghosts.GhostDetail),
+    path("ghosts/<int:ghost>/stop/", ghosts.GhostStop.as_view()),
+    *listed(
+        "ghost-audits", ghost_audits.GhostAuditList, "<int:audit>", ghost_audits.GhostAuditDetail
+    ),
+    *listed("records", records.RecordList, "<str:key>", records.RecordDetail),
     path("health/", health.HealthDetail.as_view()),
     path("schema/", ApiDescription.as_view(), name="api-schema"),
     # With a slash at its end alone, so that an address without one is still sent on to the right one.

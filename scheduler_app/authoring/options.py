@@ -123,6 +123,13 @@ def backoff(value: object) -> float:
     return float(value)
 
 
+def suspect_factor(value: object) -> float:
+    """How many times its usual longest duration a task may take before it counts as suspect."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 1000:
+        raise BadOption("a number from 1 to 1000 (times the P99 of the task's own history)")
+    return float(value)
+
+
 def trigger_rule(value: object) -> str:
     """One of the known trigger rules."""
     known = [rule.value for rule in definition.TriggerRule]
@@ -175,6 +182,7 @@ TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "backoff": ("backoff", backoff),
     "max_retry_delay": ("max_retry_delay_s", optional(duration_s)),
     "timeout": ("timeout_s", optional(positive_duration_s)),
+    "suspect_factor": ("suspect_factor", optional(suspect_factor)),
     "pool": ("pool", name),
     "slots": ("pool_slots", whole_number(1, SLOTS_MAX)),
     "priority": ("priority", whole_number(-PRIORITY_MAX, PRIORITY_MAX)),

@@ -80,6 +80,21 @@ SCHEDULER_SWEEP_INTERVAL_S: Final = readers.number(
 # After a pool child ended without a report, its own report may still arrive so long.
 EXIT_GRACE_S: Final = readers.number("DAYLIGHT_EXIT_GRACE_S", LEASE_TTL_S / 3)
 
+# -- Ghosts -----------------------------------------------------------------------------------
+
+# Database, broker and workers are compared this often.
+GHOST_AUDIT_INTERVAL_S: Final = readers.number(
+    "DAYLIGHT_GHOST_AUDIT_INTERVAL_S", LEASE_TTL_S * 2, least=0.5, greatest=3600
+)
+# What becomes of an execution that the database knows nothing of: stop, leave, human.
+GHOST_POLICY: Final = readers.choice("DAYLIGHT_GHOST_POLICY", "stop", ("stop", "leave", "human"))
+# A record is suspect once it takes so many times the P99 of its task, unless the task says otherwise.
+SUSPECT_FACTOR: Final = readers.number("DAYLIGHT_SUSPECT_FACTOR", 3.0, least=1.0, greatest=1000)
+SUSPECT_FLOOR_S: Final = readers.number("DAYLIGHT_SUSPECT_FLOOR_S", 60.0)
+# In place of the P99 of a task that has no history yet.
+SUSPECT_ESTIMATE_S: Final = readers.number("DAYLIGHT_SUSPECT_ESTIMATE_S", 600.0)
+SUSPECT_SUCCESSES_MIN: Final = readers.integer("DAYLIGHT_SUSPECT_SUCCESSES_MIN", 20, least=1)
+
 # -- Flow files -------------------------------------------------------------------------------
 
 FLOW_FILE_TIMEOUT_S: Final = readers.number("DAYLIGHT_FLOW_FILE_TIMEOUT_S", 10.0, least=0.1)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from kombu.exceptions import OperationalError
 
+from scheduler_app.rules.ghosts import Waiting
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     import celery
 
@@ -71,9 +75,39 @@ class CeleryExecutor:
             logger.info("queue depth unknown", extra={"queue": queue, "error": str(error)})
             return None
 
+    def waiting(self, queue: str, *, limit: int) -> list[Waiting] | None:
+        """See ``Executor.waiting``. Redis shows its lists; AMQP shows nothing without taking it."""
+        try:
+            with self._app.connection_for_read() as connection:
+                channel: Any = connection.default_channel
+                if not hasattr(channel, "priority_steps"):
+                    return None
+                found: list[Waiting] = []
+                for step in channel.priority_steps:
+                    key = channel._q_for_pri(broker_queue(queue), step)  # noqa: SLF001 - the list's name, for which there is no public way
+                    for raw in channel.client.lrange(key, 0, limit - 1 - len(found)):
+                        one = _waiting(queue, raw)
+                        found += [one] if one else []
+                    if len(found) >= limit:
+                        break
+                return found
+        except Exception as error:  # noqa: BLE001 - each transport has its own errors; a hint only
+            logger.info("queue cannot be read", extra={"queue": queue, "error": str(error)})
+            return None
+
     def close(self) -> None:
         """See ``Executor.close``."""
         self._app.close()
+
+
+def _waiting(queue: str, raw: bytes) -> Waiting | None:
+    """The delivery that a stored message is; null for a stranger's."""
+    try:
+        message = json.loads(raw)
+        (attempt_id, _, _, _, identity), _, _ = json.loads(base64.b64decode(message["body"]))
+        return Waiting(queue=queue, attempt_id=UUID(attempt_id), identity=str(identity))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def arguments(message: Message, *, identity: str) -> list[object]:

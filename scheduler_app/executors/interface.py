@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from scheduler_app.rules.ghosts import Waiting
     from scheduler_app.transitions.attempt import Message
 
 
@@ -20,6 +21,13 @@ class Executor(Protocol):
 
     def queue_depth(self, queue: str) -> int | None:
         """How many deliveries wait in the queue; null when the carrier cannot tell."""
+        ...
+
+    def waiting(self, queue: str, *, limit: int) -> list[Waiting] | None:
+        """The messages that wait in the queue, at most ``limit``, and stay there.
+
+        Null when the carrier cannot show them without taking them.
+        """
         ...
 
     def close(self) -> None:

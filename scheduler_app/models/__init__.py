@@ -11,9 +11,11 @@ from scheduler_app.models.attempt import Attempt, AttemptLogChunk
 from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation, Review
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
+from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, TaskStatsCursor
 from scheduler_app.models.job import Job
 from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
 from scheduler_app.models.pool import Pool, Variable
+from scheduler_app.models.record import Record
 from scheduler_app.models.run import Run, RunAttempt
 from scheduler_app.models.standing import Standing
 from scheduler_app.models.task_instance import TaskInstance
@@ -33,13 +35,17 @@ __all__ = [
     "FlowFile",
     "FlowVersion",
     "Freeze",
+    "Ghost",
+    "GhostAudit",
     "Incident",
     "Inquiry",
     "Installation",
+    "Inventory",
     "Job",
     "Lease",
     "LeaseEvent",
     "Pool",
+    "Record",
     "Review",
     "Run",
     "RunAttempt",
@@ -47,6 +53,8 @@ __all__ = [
     "TakeOver",
     "TakeOverItem",
     "TaskInstance",
+    "TaskStats",
+    "TaskStatsCursor",
     "Trigger",
     "Variable",
 ]

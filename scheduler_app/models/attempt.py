@@ -6,7 +6,12 @@ from django.db import models
 from django.db.models import Q
 
 from scheduler_app.models.run import Run
-from scheduler_app.models.standing import Standing, filtered_index, standing_complete
+from scheduler_app.models.standing import (
+    Standing,
+    filtered_at_index,
+    filtered_index,
+    standing_complete,
+)
 from scheduler_app.models.task_instance import TaskInstance
 
 
@@ -105,6 +110,7 @@ class Attempt(Standing):
         ]
         indexes = [
             filtered_index("attempt"),
+            filtered_at_index("attempt"),
             # everything live of a shard: publish, sweep, take over, count pool use
             models.Index(fields=["shard"], condition=Q(is_live=True), name="attempt_live"),
             models.Index(fields=["ti"], name="attempt_of_ti"),

@@ -6,7 +6,12 @@ from django.db import models
 from django.db.models import Q
 
 from scheduler_app.models.run import Run
-from scheduler_app.models.standing import Standing, filtered_index, standing_complete
+from scheduler_app.models.standing import (
+    Standing,
+    filtered_at_index,
+    filtered_index,
+    standing_complete,
+)
 
 
 class ExecutorEvent(Standing):
@@ -56,6 +61,7 @@ class ExecutorEvent(Standing):
         ]
         indexes = [
             filtered_index("executor_event"),
+            filtered_at_index("executor_event"),
             models.Index(
                 fields=["shard", "id"],
                 condition=Q(verdict="pending"),

@@ -6,7 +6,12 @@ from django.db import models
 from django.db.models import Q
 
 from scheduler_app.models.flow import Flow, FlowVersion
-from scheduler_app.models.standing import Standing, filtered_index, standing_complete
+from scheduler_app.models.standing import (
+    Standing,
+    filtered_at_index,
+    filtered_index,
+    standing_complete,
+)
 
 
 class Run(Standing):
@@ -57,6 +62,7 @@ class Run(Standing):
         ]
         indexes = [
             filtered_index("run"),
+            filtered_at_index("run"),
             # the sweep over active runs, per shard
             models.Index(fields=["shard", "id"], condition=Q(is_active=True), name="run_active"),
             # newest runs of a flow; limits per flow

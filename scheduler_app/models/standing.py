@@ -38,3 +38,12 @@ def filtered_index(table: str) -> models.Index:
         condition=Q(filter_code__isnull=False),
         name=f"{table}_filtered",
     )
+
+
+def filtered_at_index(table: str) -> models.Index:
+    """Serves the newest filtered records of every noun together; holds filtered rows alone."""
+    return models.Index(
+        fields=["-filtered_at"],
+        condition=Q(filter_code__isnull=False),
+        name=f"{table}_filtered_at",
+    )

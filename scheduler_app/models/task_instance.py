@@ -6,7 +6,12 @@ from django.db import models
 from django.db.models import Q
 
 from scheduler_app.models.run import Run
-from scheduler_app.models.standing import Standing, filtered_index, standing_complete
+from scheduler_app.models.standing import (
+    Standing,
+    filtered_at_index,
+    filtered_index,
+    standing_complete,
+)
 
 
 class TaskInstance(Standing):
@@ -84,6 +89,7 @@ class TaskInstance(Standing):
         ]
         indexes = [
             filtered_index("task_instance"),
+            filtered_at_index("task_instance"),
             # unfinished work of a run; end of a run
             models.Index(fields=["run"], condition=Q(is_open=True), name="task_instance_open"),
         ]

@@ -33,7 +33,7 @@ from scheduler_app.queries.parameters import (
     uuid_by,
     uuid_of,
 )
-from scheduler_app.rules import leadership, states
+from scheduler_app.rules import ghosts, leadership, states, visibility
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -433,3 +433,83 @@ class IncidentFilter(ListFilter):
     state: tuple[str, ...] = field(
         default=(), metadata=choice_by(shown.incident_states, shown.INCIDENT_STATES)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GhostFilter(ListFilter):
+    """Which ghosts and suspects."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "first_seen_at", "last_seen_at", "ended_at")
+
+    kind: tuple[str, ...] = field(default=(), metadata=choice_of("kind", tuple(ghosts.KINDS)))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.ghost_states, shown.GHOST_STATES)
+    )
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    ti: tuple[int, ...] = field(default=(), metadata=number_of("ti_id"))
+    task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("attempt_id"))
+    hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
+    worker_job_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("worker_job_id"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    last_seen_at_gte: datetime | None = field(default=None, metadata=moment("last_seen_at__gte"))
+    last_seen_at_lte: datetime | None = field(default=None, metadata=moment("last_seen_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GhostAuditFilter(ListFilter):
+    """Which hours of three-way audits."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "last_at")
+    ORDER_DEFAULT: ClassVar[str] = "-last_at"
+
+    holder: tuple[UUID, ...] = field(default=(), metadata=uuid_of("holder"))
+    last_at_gte: datetime | None = field(default=None, metadata=moment("last_at__gte"))
+    last_at_lte: datetime | None = field(default=None, metadata=moment("last_at__lte"))
+
+
+NOUNS_WITH_STANDING = (
+    visibility.RUN,
+    visibility.RUN_ATTEMPT,
+    visibility.TASK_INSTANCE,
+    visibility.ATTEMPT,
+    visibility.EXECUTOR_EVENT,
+    visibility.FLOW,
+    visibility.JOB,
+)
+
+
+def _records_of_flows(flow_ids: tuple[str, ...]) -> Q:
+    return Q(flow_id__in=flow_ids) | _runs_of_flows(flow_ids)
+
+
+def _possibly_doubled(values: tuple[str, ...]) -> Q:
+    """User code ran although its result does not count: what it wrote may be there twice."""
+    doubled = Q(filter_code__in=visibility.POSSIBLE_DOUBLE_WRITES, ran=True)
+    return doubled if "double_write" in values else Q()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFilter(ListFilter):
+    """Which records of any noun."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("filtered_at", "at", "key")
+    ORDER_DEFAULT: ClassVar[str] = "-filtered_at"
+
+    noun: tuple[str, ...] = field(default=(), metadata=choice_of("noun", NOUNS_WITH_STANDING))
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_records_of_flows))
+    run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    ti: tuple[int, ...] = field(default=(), metadata=number_of("ti_id"))
+    task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("attempt_id"))
+    hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
+    shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
+    possible: tuple[str, ...] = field(
+        default=(), metadata=choice_by(_possibly_doubled, ("double_write",))
+    )
+    at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
+    at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))

@@ -12,6 +12,8 @@ from scheduler_app.queries import (
     filters,
     flow_versions,
     flows,
+    ghost_audits,
+    ghosts,
     incidents,
     inquiries,
     jobs,
@@ -19,6 +21,7 @@ from scheduler_app.queries import (
     leases,
     lens,
     pools,
+    records,
     reviews,
     run_attempts,
     runs,
@@ -55,5 +58,8 @@ NOUNS: Final[dict[str, tuple[lens.Noun[Any], type[ListFilter]]]] = {
         (reviews.NOUN, filters.ReviewFilter),
         (audit.NOUN, filters.AuditFilter),
         (incidents.NOUN, filters.IncidentFilter),
+        (ghosts.NOUN, filters.GhostFilter),
+        (ghost_audits.NOUN, filters.GhostAuditFilter),
+        (records.NOUN, filters.RecordFilter),
     )
 }

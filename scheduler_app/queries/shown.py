@@ -35,6 +35,7 @@ YES_NO: Final = ("yes", "no")
 TAKE_OVER_STATES: Final = ("open", "ended")
 INQUIRY_STATES: Final = ("waiting", "answered")
 DECISIONS: Final = tuple(decision.value for decision in take_over.Decision)
+GHOST_STATES: Final = ("haunting", "over")
 VERDICTS: Final = ("pending", "confirmed", "ignored", "refused", "ghost")
 
 RUN_SHOWN = Case(
@@ -69,6 +70,12 @@ JOB_ALIVE = Func(
 INCIDENT_SHOWN = Case(
     When(resolved_at__isnull=True, then=Value("open")),
     default=Value("resolved"),
+    output_field=CharField(),
+)
+
+GHOST_SHOWN = Case(
+    When(ended_at__isnull=True, then=Value("haunting")),
+    default=Value("over"),
     output_field=CharField(),
 )
 
@@ -135,6 +142,11 @@ def incident_states(shown: tuple[str, ...]) -> Q:
     if "resolved" in shown:
         kept |= Q(resolved_at__isnull=False)
     return kept
+
+
+def ghost_states(shown: tuple[str, ...]) -> Q:
+    """Ghosts that show one of these states."""
+    return _null_or_not("ended_at", unset="haunting" in shown, is_set="over" in shown)
 
 
 def take_over_states(shown: tuple[str, ...]) -> Q:

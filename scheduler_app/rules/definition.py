@@ -41,6 +41,7 @@ class TaskDefinition:
     backoff: float = 0.0  # multiplier; 0 = fixed delay
     max_retry_delay_s: float | None = None
     timeout_s: float | None = None
+    suspect_factor: float | None = None  # times the P99 of its history; None = the stack's setting
     pool: str = "default"
     pool_slots: int = 1
     priority: int = 0  # higher first
@@ -87,6 +88,9 @@ def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     for part in (raw, *raw["tasks"]):
         if not part["callbacks"]:
             del part["callbacks"]
+    for task in raw["tasks"]:
+        if task["suspect_factor"] is None:
+            del task["suspect_factor"]
     return raw
 
 

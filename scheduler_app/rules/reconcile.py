@@ -26,12 +26,13 @@ WORKER_LOST: Final = "worker_lost"  # the worker, or a part of it, fell silent
 HANDED_BACK: Final = "handed_back"  # the worker shuts down and gives it back
 DELIVERY_REFUSED: Final = "delivery_refused"  # a message arrived and nothing was started
 LATE_REPORT: Final = "late_report"  # a result arrived that the database did not take
+INVENTORY: Final = "inventory"  # a worker executes it, and no record says why
 EXECUTOR_QUEUED: Final = "executor_queued"  # an executor took it on; it may say its handle
 EXECUTOR_RUNNING: Final = "executor_running"  # an executor started it; it may say its handle
 
 HANDLES: Final = frozenset({EXECUTOR_QUEUED, EXECUTOR_RUNNING})  # nothing follows from them
 EXITS: Final = frozenset({EXIT_SUCCESS, EXIT_FAILED, EXIT_KILLED, WORKER_LOST})
-_KINDS: Final = HANDLES | EXITS | {HANDED_BACK, DELIVERY_REFUSED, LATE_REPORT}
+_KINDS: Final = HANDLES | EXITS | {HANDED_BACK, DELIVERY_REFUSED, LATE_REPORT, INVENTORY}
 
 KILLED_EXTERNALLY: Final = "killed_externally"  # codes of confirmed events; no row is set aside
 LOST: Final = "worker_lost"

@@ -22,8 +22,9 @@ RUN_ATTEMPT: Final = "run_attempt"
 TASK_INSTANCE: Final = "task_instance"
 ATTEMPT: Final = "attempt"
 EXECUTOR_EVENT: Final = "executor_event"
-FLOW: Final = "flow"  # flows and jobs carry no stored standing: their lists derive it from a time
+FLOW: Final = "flow"  # flows, jobs and ghosts have no stored standing: their lists derive it
 JOB: Final = "job"
+GHOST: Final = "ghost"
 
 _RUN_AND_BELOW: Final = frozenset({RUN, RUN_ATTEMPT, TASK_INSTANCE, ATTEMPT})
 _OF_ATTEMPT: Final = frozenset({ATTEMPT})
@@ -35,7 +36,7 @@ class Reason:
     """One code: what it may stand on, how it is shown, and who writes it."""
 
     code: str
-    nouns: frozenset[str]  # run, run_attempt, task_instance, attempt, executor_event, flow, job
+    nouns: frozenset[str]  # run, run_attempt, task_instance, attempt, executor_event, ...
     chip: str  # the word that pages show beside the row
     template: str  # a sentence; its {names} are keys of the stored filter_detail
     set_by: str  # the module that writes it
@@ -272,9 +273,32 @@ _ALL: Final = (
         template="Process {hostname}:{pid} was last heard at {at} and is taken for dead.",
         set_by="queries.jobs",
     ),
+    Reason(
+        code="ghost_over",
+        nouns=frozenset({GHOST}),
+        chip="SUPERSEDED",
+        template="It is over: {reason}.",
+        set_by="queries.ghosts",
+    ),
 )
 
 REASONS: Final[dict[str, Reason]] = {reason.code: reason for reason in _ALL}
+
+# Codes of records whose user code may have written outside although another result counts. Only those
+# of them that were seen to run are in doubt.
+POSSIBLE_DOUBLE_WRITES: Final = frozenset(
+    {
+        "lost_worker",
+        "superseded_by_clear",
+        "ghost_no_record",
+        "ghost_after_takeover",
+        "stale_superseded",
+        "late_after_terminal",
+        "duplicate_logical_date",
+        "imported_duplicate",
+        "ghost_run",
+    }
+)
 
 # What an executor event is called in a sentence.
 EVENT_WORDS: Final[dict[str, str]] = {
@@ -288,6 +312,7 @@ EVENT_WORDS: Final[dict[str, str]] = {
     "executor_queued": "Taken on by an executor",
     "executor_running": "Started by an executor",
     "orphaned": "Orphan",
+    "inventory": "Sight",
 }
 
 
@@ -299,8 +324,12 @@ def explain(code: str, detail: Mapping[str, object] | None) -> str:
     reason = REASONS.get(code)
     if reason is None:
         return str(code)
-    values = detail if isinstance(detail, Mapping) else {}
-    return _Sentence().vformat(reason.template, (), values)
+    return filled(reason.template, detail)
+
+
+def filled(template: str, detail: Mapping[str, object] | None) -> str:
+    """The template with the values in the places of their names; never raises."""
+    return _Sentence().vformat(template, (), detail if isinstance(detail, Mapping) else {})
 
 
 def chip(code: str) -> str:

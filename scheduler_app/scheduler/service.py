@@ -18,16 +18,20 @@ from scheduler_app.processes import database, failpoints
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
 from scheduler_app.scheduler import callbacks, orphans, sweep
+from scheduler_app.scheduler.audit_ghosts import audit_ghosts
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
+from scheduler_app.scheduler.duplicate_runs import find_duplicate_runs
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.publish import publish
+from scheduler_app.scheduler.suspects import suspects
 from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.incident import raise_incident
+from scheduler_app.transitions.task_stats import learn
 
 if TYPE_CHECKING:
     from scheduler_app.executors.interface import Executor
@@ -80,6 +84,8 @@ class Scheduler:
         self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
         self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
         self._orphans_at = 0.0  # looked for by the first sweep from then on
+        # Not in the first moments of a stack, when workers have not said yet what they execute.
+        self._next["audit"] = time.monotonic() + settings.GHOST_AUDIT_INTERVAL_S
 
     def stop(self, *_: object) -> None:
         """The loop ends at its next safe point. Callable from a signal handler or a thread."""
@@ -158,6 +164,8 @@ class Scheduler:
             self._judge(connection, terms)
         if now >= self._next["sweep"]:
             self._sweep(connection, terms)
+        if now >= self._next["audit"]:
+            self._audit(connection, terms)
         due = {run_id for run_id, at in self._retry_at.items() if at <= now}
         self._dirty |= due
         if self._dirty:
@@ -312,6 +320,27 @@ class Scheduler:
             self._dirty |= moved
             self._ticker.forget(moved)
             self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
+
+    def _audit(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
+        """What should run, what does and what is under way are compared; tasks' histories grow."""
+        self._next["audit"] = time.monotonic() + settings.GHOST_AUDIT_INTERVAL_S
+        learn(connection)
+        try:
+            more = find_duplicate_runs(connection, leases=self._leases, terms=terms)
+        except Fenced as error:
+            self._leases.refused(connection, error, terms, "audit")
+            raise
+        more += suspects(connection, shards=list(terms))
+        audited = audit_ghosts(
+            connection,
+            executor=self._executor,
+            identity=self._identity,
+            holder=self._job.id,
+            shards=list(terms),
+            more=more,
+        )
+        if audited.is_news:
+            self._notices.changed(["ghosts", "home", "runs"])
 
     def _balance(self, connection: psycopg.Connection[Any]) -> None:
         """Shards are taken or given up; nothing is decided for a new one before it was gone over."""

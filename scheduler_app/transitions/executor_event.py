@@ -150,16 +150,40 @@ def record_ghost_attempt(
     detail: dict[str, Any],
     hostname: str | None,
     pid: int | None,
+    run_id: int | None = None,
+    task_id: str | None = None,
+    map_index: int | None = None,
+    worker_job_id: UUID | None = None,
+    is_executed: bool = False,
 ) -> bool:
-    """An execution that nobody issued has an attempt row of that standing; false if it had one."""
+    """An execution that nobody issued has an attempt row of that standing; false if it had one.
+
+    ``is_executed``: user code ran for it, since before now. A row that knew no parents learns them.
+    """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "INSERT INTO attempt (id, kind, queue, pool, pool_slots, state, is_live, is_accepted,"
-            " outcome, outcome_reason, publish_count, hostname, pid, ended_at, filter_code,"
-            " filtered_at, filter_detail)"
-            " VALUES (%s, 'task', '', '', 0, 'ended', false, false, 'lost', 'nobody issued it', 0, %s,"
-            " %s, clock_timestamp(), %s, clock_timestamp(), %s) ON CONFLICT (id) DO NOTHING"
-            " RETURNING id",
-            [attempt_id, hostname, pid, code, Jsonb(detail)],
+            "INSERT INTO attempt (id, run_id, task_id, map_index, kind, queue, pool, pool_slots, state,"
+            " is_live, is_accepted, outcome, outcome_reason, publish_count, hostname, pid,"
+            " worker_job_id, started_at, ended_at, filter_code, filtered_at, filter_detail)"
+            " VALUES (%s, %s, %s, %s, 'task', '', '', 0, 'ended', false, false, 'lost',"
+            " 'nobody issued it', 0, %s, %s, %s, CASE WHEN %s THEN clock_timestamp() END,"
+            " clock_timestamp(), %s, clock_timestamp(), %s) ON CONFLICT (id) DO UPDATE"
+            " SET run_id = excluded.run_id, task_id = excluded.task_id"
+            " WHERE attempt.ti_id IS NULL AND attempt.run_id IS NULL AND attempt.kind = 'task'"
+            "  AND excluded.run_id IS NOT NULL"
+            " RETURNING xmax = 0",
+            [
+                attempt_id,
+                run_id,
+                task_id,
+                map_index,
+                hostname,
+                pid,
+                worker_job_id,
+                is_executed,
+                code,
+                Jsonb(detail),
+            ],
         )
-        return cursor.fetchone() is not None
+        row = cursor.fetchone()
+        return row is not None and bool(row[0])

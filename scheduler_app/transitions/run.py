@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
@@ -140,6 +140,60 @@ def create_failed_run(
                 "reason": reason[:REASON_CHARACTERS_MAX],
             },
         )
+
+
+def record_ghost_run(
+    connection: psycopg.Connection[Any],
+    *,
+    flow_id: str,
+    run_key: str,
+    run_type: str,
+    logical_date: datetime | None,
+    created_at: datetime | None,
+    detail: dict[str, Any],
+) -> int | None:
+    """The id of the run that an execution without a record belongs to.
+
+    The very run, if it is still here (same key, created at the same instant). Else a run set aside
+    as ``ghost_run``, under a key of its own, since the schedule may create the lost one again.
+    ``None`` if the flow is not here either.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT id FROM run WHERE flow_id = %s AND run_key = %s AND created_at = %s",
+            [flow_id, run_key, created_at],
+        )
+        row = cursor.fetchone()
+        if row is None:
+            cursor.execute(
+                _GHOST_RUN,
+                {
+                    "flow_id": flow_id,
+                    "run_key": run_key[: RUN_KEY_CHARACTERS_MAX - len(GHOST_KEY)] + GHOST_KEY,
+                    "run_type": run_type,
+                    "logical_date": logical_date,
+                    "detail": Jsonb(detail),
+                },
+            )
+            row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+
+GHOST_KEY: Final = "~ghost"
+RUN_KEY_CHARACTERS_MAX: Final = 250
+_GHOST_RUN = """
+INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active, logical_date,
+                 data_interval_start, data_interval_end, run_attempt, version_id, conf, note, actor,
+                 state_reason, created_at, ended_at, retry_count, filter_code, filtered_at,
+                 filter_detail)
+SELECT f.flow_id, %(run_key)s, f.shard, %(run_type)s, 'failed', false, %(logical_date)s,
+       %(logical_date)s, %(logical_date)s, 1, f.current_version_id, '{}', '', '',
+       'its record is gone; an execution of it was found', clock_timestamp(), clock_timestamp(), 0,
+       'ghost_run', clock_timestamp(), %(detail)s
+  FROM flow f WHERE f.flow_id = %(flow_id)s AND f.current_version_id IS NOT NULL
+ON CONFLICT (flow_id, run_key) DO UPDATE SET run_key = excluded.run_key
+RETURNING id
+"""
 
 
 def lock_active_runs(

@@ -25,6 +25,7 @@ from scheduler_app.rules.states import AttemptState, TaskState
 from scheduler_app.transitions.attempt import Beat, beat, fail_killed
 from scheduler_app.transitions.callback import NewCallbacks, end_killed_callback
 from scheduler_app.worker.folder import REPORT, STOP
+from scheduler_app.worker.ghosts import haunts, report_inventory
 from scheduler_app.worker.guard import seize
 from scheduler_app.worker.link import KeptConnection
 from scheduler_app.worker.report import after_failure
@@ -105,9 +106,12 @@ class Beats:
         self._kept.drop()
 
     def _beat_all(self, now: float) -> None:
+        executions = self._witness.executions()
+        self._unwanted &= {id(execution) for execution in executions}
+        report_inventory(self._kept.get(), self._at, executions)
         long = {
             execution.attempt_id: execution
-            for execution in self._witness.executions()
+            for execution in executions
             if now - execution.since >= settings.HEARTBEAT_INTERVAL_S
         }
         if not long:
@@ -115,6 +119,8 @@ class Beats:
         answers = beat(self._kept.get(), attempt_ids=list(long), worker_job_id=self._at.job_id)
         for answer in answers:
             self._heed(answer, long[answer.attempt_id])
+        for attempt_id in long.keys() - {answer.attempt_id for answer in answers}:
+            self._doubt(long[attempt_id], why="this database never issued the attempt")
 
     def _heed(self, answer: Beat, execution: Execution) -> None:
         """What the answer asks for is done."""
@@ -127,13 +133,15 @@ class Beats:
         elif key not in self._unwanted:
             # Its child may be about to return from a report that was accepted: asked once more.
             self._unwanted.add(key)
-        elif self._witness.still_executes(execution):
-            self._unwanted.discard(key)
-            self.ask_to_stop(
-                execution,
-                why=f"the attempt is no longer wanted (it is {answer.state})",
-                grace_s=STOP_GRACE_S,
-            )
+        else:
+            self._doubt(execution, why=f"the attempt is no longer wanted (it is {answer.state})")
+
+    def _doubt(self, execution: Execution, *, why: str) -> None:
+        """An execution that no live record acknowledges is recorded as a ghost, and stopped."""
+        if not self._witness.still_executes(execution):
+            self._unwanted.discard(id(execution))
+        elif haunts(self._kept.get(), self._at, execution):
+            self.ask_to_stop(execution, why=why, grace_s=STOP_GRACE_S)
 
     def _enforce(self, now: float) -> None:
         """Executions that had their grace are killed."""

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scheduler_app.rules import reconcile
+from scheduler_app.rules import ghosts, reconcile
 from scheduler_app.transitions.attempt import ask_for_publication
 from scheduler_app.transitions.executor_event import (
     Judgement,
@@ -14,6 +14,7 @@ from scheduler_app.transitions.executor_event import (
     record_events,
     record_ghost_attempt,
 )
+from scheduler_app.transitions.ghost import see
 from scheduler_app.worker.facts import Facts, facts_of
 
 if TYPE_CHECKING:
@@ -138,6 +139,19 @@ def record_refusal(
                 pid=pid,
             )
         record_events(connection, events=[event])
+        if code == "fenced_other_database":
+            where = f"A delivery to {hostname}:{pid}"
+            stranger = ghosts.of_other_database(
+                delivery.attempt_id,
+                presented=delivery.identity,
+                here=identity,
+                where=where,
+                subject=f"worker {job_id}: {delivery.identity}",
+                hostname=hostname,
+                pid=pid,
+                worker_job_id=job_id,
+            )
+            see(connection, sightings=[stranger], seen_by="claim", policy=ghosts.Policy.HUMAN)
     logger.info(
         "a delivery was refused",
         extra={"attempt_id": str(delivery.attempt_id), "code": verdict.code},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import traceback
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +16,12 @@ from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions.attempt import finish
 from scheduler_app.transitions.callback import NO_TI, NewCallbacks, finish_callback
-from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
+from scheduler_app.transitions.executor_event import (
+    Judgement,
+    NewEvent,
+    record_events,
+    record_ghost_attempt,
+)
 from scheduler_app.transitions.trigger import Wait, defer
 from scheduler_app.worker.facts import Facts, facts_of
 
@@ -306,6 +313,8 @@ def record_late_report(
 ) -> None:
     """A report that changed nothing is an executor event with its verdict and the compared values."""
     claimed = {
+        "hostname": socket.gethostname(),
+        "pid": os.getpid(),
         "outcome_reported": report.outcome,
         "state_reported": report.state,
         "nonce": report.nonce,
@@ -339,6 +348,17 @@ def record_late_report(
         judgement=judgement,
     )
     with connection.transaction():
+        if judgement is not None and judgement.verdict == "ghost":
+            record_ghost_attempt(
+                connection,
+                attempt_id=UUID(report.attempt_id),
+                code=judgement.code or "ghost_no_record",
+                detail=judgement.detail,
+                hostname=socket.gethostname(),
+                pid=os.getpid(),
+                worker_job_id=job_id,
+                is_executed=True,
+            )
         record_events(connection, events=[event])
     logger.warning(
         "a report came too late",

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import psycopg
 
+from scheduler_app.processes.attempt_records import records_of
 from scheduler_app.rules import reconcile
 from scheduler_app.rules.states import AttemptOutcome
 from scheduler_app.transitions.attempt import hand_back
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scheduler_app.hints.notices import Notices
+    from scheduler_app.rules.ghosts import Record
     from scheduler_app.worker.station import Station
 
 FLUSH_INTERVAL_S: Final = 0.1
@@ -61,6 +63,7 @@ class Execution:
     stop_why: str = ""
     is_handed_back: bool = False  # once it has ended without a report
     is_announced: bool = False  # pages were told that it runs
+    known: Record | None = None  # what the database said of it then; it may lose its records
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,13 +282,14 @@ class Witness:
         ]
         if not young:
             return
-        found = facts_of(self._kept.get(), [execution.attempt_id for execution in young])
+        found = records_of(self._kept.get(), [execution.attempt_id for execution in young])
         topics = {"runs"}
-        for facts in found.values():
-            topics |= {f"run:{facts.run_id}", f"ti:{facts.ti_id}"}
+        for record in found.values():
+            topics |= {f"run:{record.run}", f"ti:{record.ti_id}"}
         self._notices.changed(topics)
         for execution in young:
             execution.is_announced = True
+            execution.known = found.get(execution.attempt_id)
 
     def _settle(self, connection: psycopg.Connection[Any], exit_: Exit) -> None:
         """A report that the child spooled before its end is sent; else what is given back is."""

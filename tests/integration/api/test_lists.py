@@ -37,6 +37,9 @@ PATHS = [
     "cases",
     "reviews",
     "audit",
+    "ghosts",
+    "ghost-audits",
+    "records",
 ]
 
 

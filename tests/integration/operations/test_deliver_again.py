@@ -32,6 +32,10 @@ class Carrier:
         del queue
         return None
 
+    def waiting(self, queue: str, *, limit: int) -> None:
+        """Shows nothing."""
+        del queue, limit
+
     def close(self) -> None:
         """Nothing to close."""
 

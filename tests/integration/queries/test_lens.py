@@ -13,26 +13,15 @@ from django.test.utils import CaptureQueriesContext
 from scheduler_app.models import Attempt, Flow, TaskInstance, Variable
 from scheduler_app.queries import (
     attempts,
-    audit,
-    cases,
-    executor_events,
     filters,
-    flow_versions,
-    flows,
-    incidents,
-    inquiries,
-    jobs,
-    lease_events,
-    leases,
     lens,
+    nouns,
     pools,
-    reviews,
     run_attempts,
     runs,
     take_over_items,
     take_overs,
     task_instances,
-    triggers,
     variables,
 )
 from scheduler_app.queries.list_filter import Lens, ListFilter
@@ -40,28 +29,7 @@ from scheduler_app.queries.scope import EVERYTHING, NOTHING, Scope
 from scheduler_app.rules import errors
 from tests import factories
 
-NOUNS: list[tuple[lens.Noun[Any], type[ListFilter]]] = [
-    (flows.NOUN, filters.FlowFilter),
-    (flow_versions.NOUN, filters.FlowVersionFilter),
-    (runs.NOUN, filters.RunFilter),
-    (run_attempts.NOUN, filters.RunAttemptFilter),
-    (task_instances.NOUN, filters.TaskInstanceFilter),
-    (attempts.NOUN, filters.AttemptFilter),
-    (executor_events.NOUN, filters.EventFilter),
-    (leases.NOUN, filters.LeaseFilter),
-    (lease_events.NOUN, filters.LeaseEventFilter),
-    (take_overs.NOUN, filters.TakeOverFilter),
-    (take_over_items.NOUN, filters.TakeOverItemFilter),
-    (inquiries.NOUN, filters.InquiryFilter),
-    (jobs.NOUN, filters.JobFilter),
-    (triggers.NOUN, filters.TriggerFilter),
-    (pools.NOUN, filters.PoolFilter),
-    (variables.NOUN, filters.VariableFilter),
-    (cases.NOUN, filters.CaseFilter),
-    (reviews.NOUN, filters.ReviewFilter),
-    (audit.NOUN, filters.AuditFilter),
-    (incidents.NOUN, filters.IncidentFilter),
-]
+NOUNS: list[tuple[lens.Noun[Any], type[ListFilter]]] = list(nouns.NOUNS.values())
 WITH_STANDING = [noun for noun in NOUNS if issubclass(noun[0].row, lens.Standing)]
 
 pytestmark = pytest.mark.django_db
@@ -96,6 +64,8 @@ def fill(seed: int = 7) -> None:
     factories.make_job()
     factories.make_job(ended_at=factories.at(9))
     factories.make_job(state="dead")
+    factories.make_ghost()
+    factories.make_ghost(ended_at=factories.at(9))
 
 
 def everything(noun: lens.Noun[Any], asked: ListFilter) -> list[Any]:

@@ -35,6 +35,10 @@ class Carrier:
         del queue
         return self.depth
 
+    def waiting(self, queue: str, *, limit: int) -> None:
+        """Shows nothing."""
+        del queue, limit
+
     def close(self) -> None:
         """Nothing to close."""
 

@@ -15,7 +15,7 @@ from scheduler_app.rules.visibility import AttemptStanding, Place
 
 CHECKOUT = Path(__file__).parents[3]
 STORED = {"run", "run_attempt", "task_instance", "attempt", "executor_event"}
-DERIVED = {"flow", "job"}  # their lists tell their standing from a time
+DERIVED = {"flow", "job", "ghost"}  # their lists tell their standing from a time
 CHIPS = {
     "SUPERSEDED",
     "FENCED",
@@ -93,6 +93,7 @@ def test_every_code_that_is_written_somewhere_is_in_the_table() -> None:
     found = {
         node.value
         for module in (CHECKOUT / "scheduler_app").rglob("*.py")
+        if module.parent.name not in {"models", "migrations"}  # names of tables and indexes
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)

@@ -1,0 +1,56 @@
+"""Records of every noun in one list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.queries import records
+from scheduler_app.queries.filters import RecordFilter
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
+
+class RecordSerializer(StandingSerializer):
+    """One record of any noun."""
+
+    key = serializers.CharField()
+    noun = serializers.CharField()
+    record_id = serializers.CharField()
+    at = serializers.DateTimeField(allow_null=True)
+    flow_id = serializers.CharField(allow_null=True)
+    run_id = serializers.CharField(allow_null=True)
+    run = serializers.IntegerField(allow_null=True)
+    ti = serializers.IntegerField(allow_null=True)
+    task_id = serializers.CharField(allow_null=True)
+    map_index = serializers.IntegerField(allow_null=True)
+    attempt_id = serializers.UUIDField(allow_null=True)
+    hostname = serializers.CharField(allow_null=True)
+    pid = serializers.IntegerField(allow_null=True)
+    shard = serializers.IntegerField(allow_null=True)
+    kind = serializers.CharField(allow_null=True)
+    state = serializers.CharField(allow_null=True)
+    ran = serializers.BooleanField()
+
+
+class RecordList(NounList):
+    """Records of runs, run attempts, task instances, attempts, executor events, flows and jobs."""
+
+    noun = records.NOUN
+    asked = RecordFilter
+    serializer = RecordSerializer
+
+
+class RecordDetail(ApiView):
+    """One record of any noun by its key, such as ``attempt:0198...``."""
+
+    @extend_schema(responses=RecordSerializer)
+    def get(self, request: Request, key: str) -> Response:
+        """What every record has."""
+        del request
+        return Response(RecordSerializer(records.one(self.scope, key)).data)

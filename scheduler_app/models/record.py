@@ -1,0 +1,35 @@
+"""Every record that carries a standing, as rows of one shape: a view over the tables of all nouns."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from scheduler_app.models.run import Run
+from scheduler_app.models.standing import Standing
+
+
+class Record(Standing):
+    """One record of any noun, with its standing. Read only; the view is made by a migration."""
+
+    key = models.CharField(max_length=300, primary_key=True)  # noun and id, as "attempt:0198..."
+    noun = models.CharField(max_length=20)
+    record_id = models.CharField(max_length=250)
+    at = models.DateTimeField(null=True)  # when it was set aside; of a current one, when it came
+    flow_id = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: of no run; see run
+    run = models.ForeignKey(
+        Run, null=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
+    )
+    ti_id = models.BigIntegerField(null=True)
+    task_id = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: not of a task
+    map_index = models.IntegerField(null=True)
+    attempt_id = models.UUIDField(null=True)
+    hostname = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: no process is known
+    pid = models.IntegerField(null=True)
+    shard = models.IntegerField(null=True)
+    kind = models.CharField(max_length=30, null=True)  # noqa: DJ001 - null: the noun has no kinds
+    state = models.CharField(max_length=20, null=True)  # noqa: DJ001 - null: the noun has no states
+    ran = models.BooleanField()  # user code of its own was seen to run
+
+    class Meta:
+        db_table = "record"
+        managed = False

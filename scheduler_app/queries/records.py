@@ -1,0 +1,194 @@
+"""Records of every noun in one list: what was set aside anywhere, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections
+from django.db.models import Count, Q
+from django.db.models.functions import Coalesce, TruncHour
+
+from scheduler_app.models import LeaseEvent, Record
+from scheduler_app.queries import lens
+from scheduler_app.rules import visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from django.db.models import QuerySet
+
+    from scheduler_app.queries.filters import RecordFilter
+    from scheduler_app.queries.scope import Scope
+
+TOP: Final = 5  # sources of each kind
+FLOW: Final = Coalesce("flow_id", "run__flow_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRow(lens.Standing):
+    """One record of any noun. Columns that its noun does not have are null."""
+
+    key: str  # noun and id
+    noun: str
+    record_id: str
+    at: datetime | None  # when it was set aside; of a current one, when it came
+    flow_id: str | None
+    run_id: str | None
+    run: int | None
+    ti: int | None
+    task_id: str | None
+    map_index: int | None
+    attempt_id: UUID | None
+    hostname: str | None
+    pid: int | None
+    shard: int | None
+    kind: str | None
+    state: str | None
+    ran: bool  # user code of its own was seen to run
+
+    @property
+    def rule(self) -> str | None:
+        """The rule that set it aside."""
+        said = self._said("rule")
+        if said is None and self.filter_code in visibility.REASONS:
+            return visibility.REASONS[self.filter_code].set_by
+        return None if said is None else str(said)
+
+    @property
+    def decided_shard(self) -> int | None:
+        """The shard under whose lease it was decided."""
+        said = self._said("shard")
+        return self.shard if said is None else int(said)
+
+    @property
+    def decided_token(self) -> int | None:
+        """The token of that lease."""
+        said = self._said("token", "token_issued")
+        return None if said is None else int(said)
+
+    @property
+    def winner(self) -> str | None:
+        """The attempt, run or event that stands in its place, if one does."""
+        said = self.superseded_by or self._said("current_attempt_id", "kept_run")
+        return None if said is None else str(said)
+
+    @property
+    def compared(self) -> list[tuple[str, object, object]]:
+        """What was presented and what was in force, by name."""
+        detail = self.filter_detail or {}
+        pairs = (
+            ("token", "token_presented", "token_issued"),
+            ("fence", "fence_presented", "fence_issued"),
+            ("database", "identity_presented", "identity_here"),
+            ("delivery", "nonce", "claimed_nonce"),
+            ("try", "try_number", "new_try_number"),
+            ("resume", "resume_index", "new_resume_index"),
+            ("dispatch", "dispatch_no", "new_dispatch_no"),
+            ("attempt", "attempt_id", "current_attempt_id"),
+            ("run", "run_id", "kept_run_id"),
+        )
+        return [
+            (name, detail[got], detail[want])
+            for name, got, want in pairs
+            if detail.get(got) is not None and detail.get(want) is not None
+            if detail[got] != detail[want]
+        ]
+
+    def _said(self, *names: str) -> Any:
+        detail = self.filter_detail or {}
+        return next((detail[name] for name in names if detail.get(name) is not None), None)
+
+
+def _rows(scope: Scope) -> QuerySet[Record]:
+    rows = Record.objects.all()
+    if scope.flow_ids is None and scope.sees_shared:
+        return rows  # no join, for the counts
+    return scope.owned(rows.annotate(owner=FLOW), "owner")
+
+
+NOUN: Final = lens.Noun(
+    name="records",
+    model=Record,
+    row=RecordRow,
+    rows=_rows,
+    columns={"flow_id": FLOW, "run_id": "run__run_key", "run": "run_id", "ti": "ti_id"},
+    key="key",
+)
+
+
+def page(asked: RecordFilter, scope: Scope) -> lens.Page[RecordRow]:
+    """One page of records."""
+    return lens.page(NOUN, asked, scope)
+
+
+def one(scope: Scope, key: str) -> RecordRow:
+    """The record with this key. Raises ``NotFound``."""
+    return lens.one(NOUN, scope, Q(key=key), f"record {key}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where filtered records come from, and how many do."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What the filtered records of a list have in common."""
+
+    hours: tuple[tuple[datetime, Mapping[str, int]], ...]  # oldest first; code -> records
+    sources: Mapping[str, tuple[Source, ...]]  # noun, hostname, shard, flow_id -> the largest
+
+
+def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
+    """The filtered records that the filter keeps, by hour since then, and by where they come from."""
+    rows = asked.matching(_rows(scope)).filter(filter_code__isnull=False)
+    if asked.why:
+        rows = rows.filter(filter_code__in=asked.why)
+    hours: dict[datetime, dict[str, int]] = {}
+    by_hour = (
+        rows.filter(filtered_at__gte=since)
+        .annotate(hour=TruncHour("filtered_at"))
+        .order_by("hour", "filter_code")
+        .values_list("hour", "filter_code")
+        .annotate(n=Count("*"))
+    )
+    for hour, code, number in by_hour:
+        hours.setdefault(hour, {})[code] = number
+    return Summary(hours=tuple(hours.items()), sources=_sources(rows))
+
+
+def _sources(rows: QuerySet[Record]) -> dict[str, tuple[Source, ...]]:
+    """The largest sources of each kind, in one statement."""
+    names = ("noun", "hostname", "shard", "flow_id")
+    plain = lens.compiled(rows.order_by().values_list("noun", "hostname", "shard", FLOW))
+    grouped = (
+        "SELECT source_noun, hostname, shard, flow_id, count(*) AS n,"  # noqa: S608 - Django's own SQL
+        " grouping(source_noun, hostname, shard, flow_id) AS which"
+        f" FROM ({plain.sql}) r (source_noun, hostname, shard, flow_id)"
+        " GROUP BY GROUPING SETS ((source_noun), (hostname), (shard), (flow_id)) ORDER BY n DESC"
+    )
+    found: dict[str, list[Source]] = {name: [] for name in names}
+    with connections[rows.db].cursor() as cursor:
+        cursor.execute(grouped, plain.parameters)
+        for *values, number, which in cursor.fetchall():
+            place = _GROUPING.index(which)
+            if values[place] is not None and len(found[names[place]]) < TOP:
+                found[names[place]].append(Source(name=str(values[place]), number=number))
+    return {name: tuple(several) for name, several in found.items()}
+
+
+# grouping() has a bit for each column that is not part of the set, the first column highest.
+_GROUPING: Final = (0b0111, 0b1011, 0b1101, 0b1110)
+
+
+def last_fail_over(scope: Scope) -> datetime | None:
+    """When a shard last got another leader than it had; null if none ever did."""
+    rows = scope.shared(LeaseEvent.objects.filter(kind="acquired", token__gt=1))
+    at: datetime | None = rows.order_by("-id").values_list("at", flat=True).first()
+    return at
