@@ -11,6 +11,7 @@ from scheduler_app.queries.list_filter import Lens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from django.http import HttpRequest
 
@@ -63,3 +64,8 @@ def came_from(request: HttpRequest, *, otherwise: str = "/") -> str:
     ):
         return target
     return otherwise
+
+
+def in_address(at: datetime) -> str:
+    """The time as an address says it."""
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -26,6 +26,7 @@ FilterT = TypeVar("FilterT", bound="ListFilter")
 OF_PAGES: Final = frozenset({"tab", "attempt"})  # parameters that belong to pages, not to lists
 EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
+    | {"records", "ghosts", "ghost audits"}
 )
 WORDS: Final = {"q": "name contains"}
 HINTS: Final = {"date-time": "2026-01-31T02:00Z"}
@@ -60,6 +61,7 @@ class Listing(Generic[RowT]):
     rows: tuple[RowT, ...]
     counts: Counts
     next_cursor: str
+    lens: Lens  # of the list where its address says nothing
     fields: tuple[Field, ...]
     pills: tuple[Pill, ...]
 
@@ -105,11 +107,12 @@ def read(
     fields: Sequence[str] = (),
     order: str = "",
     limit: int = 0,
+    lens: Lens = Lens.CURRENT,
     **fixed: Any,
 ) -> Listing[RowT]:
     """The list that the address asks for; ``fixed`` parameters are the page's own.
 
-    ``order`` and ``limit`` hold unless the address names others. Raises ``InvalidInput``.
+    ``order``, ``limit`` and ``lens`` hold unless the address names others. Raises ``InvalidInput``.
     """
     asked = kind.from_query(request.GET, ignore=OF_PAGES)
     changes = dict(fixed)
@@ -117,6 +120,8 @@ def read(
         changes["order"] = order
     if limit and "limit" not in request.GET:
         changes["limit"] = limit
+    if lens is not Lens.CURRENT and not request.GET.get("filtered"):
+        changes["filtered"] = lens
     asked = asked.evolve(cursor=asked.cursor, **changes)
     found = page(asked, reading.scope)
     parameters = kind.parameters()
@@ -126,6 +131,7 @@ def read(
         rows=found.rows,
         counts=found.counts,
         next_cursor=found.next_cursor,
+        lens=lens,
         fields=tuple(
             Field(
                 name=name,

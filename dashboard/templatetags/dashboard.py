@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.addresses import carried, changed, is_lens_on
 from dashboard.pictures import WORST_FIRST
+from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import states
 
 if TYPE_CHECKING:
@@ -155,6 +156,28 @@ def link(context: Context, name: str, *args: object, **parameters: object) -> st
     return reverse(f"dashboard:{name}", args=args) + carried(context["request"], parameters)
 
 
+# Noun of a record -> the page of one, and how its id is read from text.
+PAGE_OF: Final = {
+    "run": "run_detail",
+    "task_instance": "task_instance_detail",
+    "attempt": "attempt_detail",
+    "executor_event": "executor_event_detail",
+    "flow": "flow_detail",
+}
+
+
+@register.simple_tag(takes_context=True)
+def record_link(context: Context, noun: str, record_id: object, **parameters: object) -> str:
+    """The address of a record by its noun and id; of a noun without pages, its list with it alone."""
+    if noun == "job":
+        return reverse("dashboard:job_list") + carried(
+            context["request"], {"id": record_id, "filtered": "1"}
+        )
+    return reverse(f"dashboard:{PAGE_OF[noun]}", args=[record_id]) + carried(
+        context["request"], parameters
+    )
+
+
 @register.simple_tag(takes_context=True)
 def lens_on(context: Context) -> bool:
     """Whether this page shows filtered records."""
@@ -173,7 +196,9 @@ def place(context: Context, name: str, label: str, icon_name: str, key: str = ""
         "label": label,
         "icon_name": icon_name,
         "key": key,
-        "is_here": here == name or (here or "").startswith(f"{noun}_"),
+        "is_here": here == name
+        or (here or "").startswith(f"{noun}_")
+        or (noun == "record" and (here or "").startswith("ghost_")),
     }
 
 
@@ -211,7 +236,13 @@ def count_line(context: Context, listing: Listing[Any]) -> dict[str, Any]:
         "reasons": reasons,
         "is_on": listing.is_lens_on,
         "is_only": listing.is_only_filtered,
+        "is_explorer": listing.lens is Lens.ONLY,
+        "in_context": listing.asked.filtered is Lens.ALL,
         "switch": changed(request, {"filtered": None if listing.is_lens_on else "1", "why": None}),
+        "context_switch": changed(
+            request,
+            {"filtered": None if listing.asked.filtered is Lens.ALL else "1", "why": None},
+        ),
         "all": changed(request, {"filtered": "1", "why": None}),
         "only": changed(request, {"filtered": "only", "why": None}),
     }

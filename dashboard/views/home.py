@@ -10,6 +10,7 @@ from django.http import QueryDict
 from django.urls import reverse
 
 from dashboard import answer
+from dashboard.addresses import in_address
 from scheduler_app.queries import (
     attempts,
     executor_events,
@@ -170,8 +171,3 @@ def _aside(noun: str, url_name: str, name: str, since: datetime, counts: lens.Co
         ),
         counts=counts,
     )
-
-
-def in_address(at: datetime) -> str:
-    """The time as an address says it."""
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -167,7 +167,8 @@ def _attempt(row: Any) -> Compared:
             kind=row.kind,
             is_repeated=row.next_id is not None,
             is_state_known=row.state in ATTEMPT_STATES,
-            is_found_in_take_over=row.is_found,
+            # What a heartbeat had found before keeps the reason that it was given then.
+            is_found_in_take_over=row.is_found and row.filter_code != "ghost_no_record",
             # A clear begins a new budget of retries at the try that it ended.
             is_cleared=has_parents
             and not is_callback

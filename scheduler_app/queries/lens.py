@@ -74,6 +74,54 @@ class Standing:
         """The word for the reason that pages show beside the row; empty for a current row."""
         return visibility.chip(self.filter_code) if self.filter_code else ""
 
+    @property
+    def filter_rule(self) -> str:
+        """The rule that set the row aside; empty for a current row."""
+        if self.filter_code is None:
+            return ""
+        reason = visibility.REASONS.get(self.filter_code)
+        return str(self._said("rule") or (reason.set_by if reason else ""))
+
+    @property
+    def filter_lease(self) -> tuple[int, int] | None:
+        """Shard and token of the lease under which it was set aside; null where none was needed."""
+        shard = self._said("shard")
+        shard = getattr(self, "shard", None) if shard is None else shard
+        token = self._said("token", "token_issued")
+        return None if shard is None or token is None else (int(shard), int(token))
+
+    @property
+    def filter_compared(self) -> list[tuple[str, object, object]]:
+        """What was presented and what was in force instead, by name, where the two differ."""
+        detail = self.filter_detail or {}
+        return [
+            (name, detail[got], detail[want])
+            for name, got, want in visibility.COMPARED
+            if detail.get(got) is not None
+            and detail.get(want) is not None
+            and detail[got] != detail[want]
+        ]
+
+    @property
+    def winner(self) -> tuple[str, str] | None:
+        """Noun and id of the record that stands in its place, if one does."""
+        if self.filter_code is None:
+            return None
+        kept = self._said("kept_run")
+        if kept is not None:
+            return visibility.RUN, str(kept)
+        attempt = self.superseded_by or self._said("current_attempt_id")
+        if attempt is None or str(attempt) in {
+            str(getattr(self, "id", "")),
+            str(getattr(self, "record_id", "")),
+        }:
+            return None
+        return visibility.ATTEMPT, str(attempt)
+
+    def _said(self, *names: str) -> Any:
+        detail = self.filter_detail or {}
+        return next((detail[name] for name in names if detail.get(name) is not None), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[RowT]):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import connections
 from django.db.models import Count, Q
 from django.db.models.functions import Coalesce, TruncHour
 
-from scheduler_app.models import LeaseEvent, Record
+from scheduler_app.models import Counter, LeaseEvent, Record
 from scheduler_app.queries import lens
-from scheduler_app.rules import visibility
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,58 +47,6 @@ class RecordRow(lens.Standing):
     kind: str | None
     state: str | None
     ran: bool  # user code of its own was seen to run
-
-    @property
-    def rule(self) -> str | None:
-        """The rule that set it aside."""
-        said = self._said("rule")
-        if said is None and self.filter_code in visibility.REASONS:
-            return visibility.REASONS[self.filter_code].set_by
-        return None if said is None else str(said)
-
-    @property
-    def decided_shard(self) -> int | None:
-        """The shard under whose lease it was decided."""
-        said = self._said("shard")
-        return self.shard if said is None else int(said)
-
-    @property
-    def decided_token(self) -> int | None:
-        """The token of that lease."""
-        said = self._said("token", "token_issued")
-        return None if said is None else int(said)
-
-    @property
-    def winner(self) -> str | None:
-        """The attempt, run or event that stands in its place, if one does."""
-        said = self.superseded_by or self._said("current_attempt_id", "kept_run")
-        return None if said is None else str(said)
-
-    @property
-    def compared(self) -> list[tuple[str, object, object]]:
-        """What was presented and what was in force, by name."""
-        detail = self.filter_detail or {}
-        pairs = (
-            ("token", "token_presented", "token_issued"),
-            ("fence", "fence_presented", "fence_issued"),
-            ("database", "identity_presented", "identity_here"),
-            ("delivery", "nonce", "claimed_nonce"),
-            ("try", "try_number", "new_try_number"),
-            ("resume", "resume_index", "new_resume_index"),
-            ("dispatch", "dispatch_no", "new_dispatch_no"),
-            ("attempt", "attempt_id", "current_attempt_id"),
-            ("run", "run_id", "kept_run_id"),
-        )
-        return [
-            (name, detail[got], detail[want])
-            for name, got, want in pairs
-            if detail.get(got) is not None and detail.get(want) is not None
-            if detail[got] != detail[want]
-        ]
-
-    def _said(self, *names: str) -> Any:
-        detail = self.filter_detail or {}
-        return next((detail[name] for name in names if detail.get(name) is not None), None)
 
 
 def _rows(scope: Scope) -> QuerySet[Record]:
@@ -192,3 +139,9 @@ def last_fail_over(scope: Scope) -> datetime | None:
     rows = scope.shared(LeaseEvent.objects.filter(kind="acquired", token__gt=1))
     at: datetime | None = rows.order_by("-id").values_list("at", flat=True).first()
     return at
+
+
+def judged_events() -> int:
+    """How many executor events have their verdict: of so many the filtered ones are a part."""
+    name = "scheduler_executor_events_processed_total"
+    return sum(Counter.objects.filter(name=name).values_list("value", flat=True))

@@ -234,7 +234,9 @@ def kind_of_execution(record: Record | None) -> str | None:
         return NO_RECORD
     if record.is_acknowledged:
         return None
-    if record.run_state in RUN_TERMINAL and record.kind != AttemptKind.CALLBACK:
+    if record.kind == AttemptKind.CALLBACK:
+        return CLOSED  # it has no successor, and outlives its run
+    if record.run_state in RUN_TERMINAL:
         return TERMINAL_RUN
     if record.filter_code is not None or record.current_attempt_id != record.attempt_id:
         return SUPERSEDED

@@ -284,6 +284,20 @@ _ALL: Final = (
 
 REASONS: Final[dict[str, Reason]] = {reason.code: reason for reason in _ALL}
 
+# What is compared: its name, the key of what was presented, the key of what was in force.
+COMPARED: Final = (
+    ("token", "token_presented", "token_issued"),
+    ("fence", "fence_presented", "fence_issued"),
+    ("database", "identity_presented", "identity_here"),
+    ("delivery", "nonce", "claimed_nonce"),
+    ("try", "try_number", "new_try_number"),
+    ("resume", "resume_index", "new_resume_index"),
+    ("dispatch", "dispatch_no", "new_dispatch_no"),
+    ("run attempt", "run_attempt", "new_run_attempt"),
+    ("attempt", "attempt_id", "current_attempt_id"),
+    ("run", "run_id", "kept_run_id"),
+)
+
 # Codes of records whose user code may have written outside although another result counts. Only those
 # of them that were seen to run are in doubt.
 POSSIBLE_DOUBLE_WRITES: Final = frozenset(

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 # An event names its attempt (p) or, without an id, a try of its task instance (i), whose current
 # attempt (c) is then compared. What only the latter needs is not looked for otherwise.
 _FACTS = """
-SELECT e.id AS event_id, e.attempt_id, e.kind, e.source, e.source_job_id, e.payload, e.try_number,
+SELECT e.id AS event_id, e.shard, e.attempt_id, e.kind, e.source, e.source_job_id, e.payload, e.try_number,
        extract(epoch FROM clock_timestamp() - e.received_at)::float8 AS age_s,
        p.id IS NOT NULL AS is_known, p.kind AS attempt_kind, p.filter_code, p.state AS attempt_state, p.outcome, p.superseded_by,
        p.is_accepted, p.worker_job_id, p.hostname, p.pid, p.nonce, p.try_number AS attempt_try,
@@ -141,7 +141,7 @@ def _judge_one(
         return False, None  # too early to tell
     with connection.transaction():
         leases.prove(connection, terms)
-        return _judge(connection, seen)
+        return _judge(connection, seen, terms)
 
 
 def _report(connection: psycopg.Connection[Any], seen: dict[str, Any], error: Exception) -> None:
@@ -159,7 +159,9 @@ def _report(connection: psycopg.Connection[Any], seen: dict[str, Any], error: Ex
     )
 
 
-def _judge(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> tuple[bool, int | None]:
+def _judge(
+    connection: psycopg.Connection[Any], seen: dict[str, Any], terms: dict[int, int]
+) -> tuple[bool, int | None]:
     """Whether the event has its verdict now, and the run that moved by it.
 
     The facts are read again with the task instance locked: a report, a loss or a claim that came
@@ -183,7 +185,8 @@ def _judge(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> tuple[b
             verdict=verdict.verdict,
             code=verdict.code,
             reason=verdict.reason,
-            detail=verdict.detail,
+            # Under which lease it was decided.
+            detail={**verdict.detail, "shard": row["shard"], "token": terms.get(row["shard"])},
         ),
     )
     resolve_incident(connection, kind=NOT_JUDGED, subject=str(row["event_id"]))

@@ -36,7 +36,8 @@ _SET_ASIDE: Final = (
     "UPDATE task_instance SET filter_code = %(code)s, filtered_at = clock_timestamp(),"
     " filter_detail = %(detail)s WHERE id = ANY(%(tis)s)",
     "UPDATE attempt SET filter_code = %(code)s, filtered_at = clock_timestamp(),"
-    " filter_detail = %(detail)s WHERE run_id = %(run)s AND ti_id IS NOT NULL",
+    " filter_detail = %(detail)s"
+    " WHERE run_id = %(run)s AND (ti_id IS NOT NULL OR kind = 'callback')",
 )
 _END_EMPTY: Final = """
 WITH r AS (

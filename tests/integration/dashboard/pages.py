@@ -92,6 +92,9 @@ def lists(scene: Scene) -> list[str]:
         "/leases/",
         "/jobs/",
         "/pools/",
+        "/filtered/",
+        "/ghosts/",
+        "/ghosts/audits/",
         *(
             f"/runs/{scene.healed}/?tab={tab}"
             for tab in ("summary", "graph", "attempts", "events", "details")

@@ -25,6 +25,7 @@ ARGUMENTS = {
     "ti": 1,
     "event": 1,
     "attempt_id": "01a22832-83ed-728a-be99-43049e895bf7",
+    "ghost": 1,
     "job_id": "01a22832-83ed-728a-be99-43049e895bf7",
 }
 

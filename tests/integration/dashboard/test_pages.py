@@ -86,8 +86,8 @@ def test_counts_are_those_of_the_database(scene: Scene, reader: Client) -> None:
 
 def test_the_switch_lists_just_what_it_counts(scene: Scene, reader: Client) -> None:
     for address in lists(scene):
-        if "tab=graph" in address:
-            continue  # a picture has no rows
+        if "tab=graph" in address or address == "/filtered/":
+            continue  # a picture has no rows; the explorer lists the other half by itself
         counts = Page(reader, address).counts()
         clean, both = Page(reader, address), Page(reader, with_lens(address, "1"))
         only = Page(reader, with_lens(address, "only"))

@@ -62,7 +62,7 @@ class PostgresWorld(World):
             return
         _, ti = self.db.facts(event.attempt_id)
         seen = {"event_id": event.id, "ti_id": None if ti is None else ti.id + 1}
-        judge._judge(self.db.connection, seen)
+        judge._judge(self.db.connection, seen, {})
         self.db.commit()
 
     def _refuse(self, child: Child) -> bool:

@@ -104,8 +104,6 @@ def found(
 def test_the_kind_of_an_execution_follows_from_its_record(
     of: ghosts.Record | None, kind: str | None
 ) -> None:
-    if of is not None and of.kind == "callback" and kind == ghosts.CLOSED:
-        of = closed(kind="callback", current_attempt_id=A, run_state="success")
     assert ghosts.kind_of_execution(of) == kind
 
 
