@@ -19,8 +19,6 @@ from scheduler_app.queries import (
     pools,
     run_attempts,
     runs,
-    take_over_items,
-    take_overs,
     task_instances,
     variables,
 )

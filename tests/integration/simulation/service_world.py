@@ -54,6 +54,10 @@ class Carrier:
         del queue
         return len(self._world.bag)
 
+    def waiting(self, queue: str, *, limit: int) -> None:
+        """Shows nothing."""
+        del queue, limit
+
     def close(self) -> None:
         """Nothing is open."""
 
