@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
+from scheduler_app.rules.errors import DefinitionError
+
 FORMAT: Final = 1  # grows when the stored shape changes in a way that from_dict must know
 FLOW_OR_TASK_ID: Final = re.compile(r"[\w.-]{1,250}")
 RUN_ID: Final = re.compile(r"[A-Za-z0-9_.~:+-]{1,250}")
@@ -95,7 +97,18 @@ def to_dict(definition: FlowDefinition) -> dict[str, Any]:
 
 
 def from_dict(raw: dict[str, Any]) -> FlowDefinition:
-    """The definition that ``to_dict`` wrote; unknown keys of a newer writer are ignored."""
+    """The definition that ``to_dict`` wrote; unknown keys of a newer writer are ignored.
+
+    Raises ``DefinitionError`` for what nobody wrote so.
+    """
+    try:
+        return _from_dict(raw)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        message = f"the stored definition cannot be read: {type(error).__name__}: {error}"
+        raise DefinitionError(message) from error
+
+
+def _from_dict(raw: dict[str, Any]) -> FlowDefinition:
     known = {f.name for f in fields(FlowDefinition)}
     values = {key: value for key, value in raw.items() if key in known}
     values["tasks"] = tuple(_task_from_dict(task) for task in raw["tasks"])

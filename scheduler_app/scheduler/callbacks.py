@@ -6,6 +6,7 @@ is here walks the live attempts of a shard and asks for no active run.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
@@ -14,6 +15,7 @@ from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app.rules import callbacks
 from scheduler_app.rules.definition import from_dict
+from scheduler_app.rules.errors import DefinitionError
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions.attempt import Message
 from scheduler_app.transitions.callback import NO_TI, NewCallbacks, repeat_callbacks
@@ -56,7 +58,10 @@ SELECT p.id AS attempt_id, 0 AS ti_id, p.run_id, p.fence, p.lease_token, p.queue
 def after_loss(
     connection: psycopg.Connection[Any], attempt_ids: Sequence[UUID]
 ) -> dict[UUID, NewCallbacks]:
-    """What each of these attempts calls for should its loss be the one that fails its task."""
+    """What each of these attempts calls for should its loss be the one that fails its task.
+
+    A definition that cannot be read calls for nothing, and does not keep its task from being lost.
+    """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT p.id, p.task_id, v.id AS version, v.definition FROM attempt p"
@@ -65,12 +70,13 @@ def after_loss(
             [list(attempt_ids)],
         )
         rows = cursor.fetchall()
-    definitions = {row["version"]: from_dict(row["definition"]) for row in rows}
+    names: dict[tuple[int, str], dict[str, tuple[str, ...]]] = {}
+    for version, raw in {row["version"]: row["definition"] for row in rows}.items():
+        with contextlib.suppress(DefinitionError):
+            names |= {(version, task.task_id): task.callbacks for task in from_dict(raw).tasks}
     return {
         row["id"]: NewCallbacks.of(
-            callbacks.due(
-                definitions[row["version"]].task(row["task_id"]).callbacks, TaskState.FAILED
-            ),
+            callbacks.due(names.get((row["version"], row["task_id"]), {}), TaskState.FAILED),
             state=TaskState.FAILED,
         )
         for row in rows

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.definition import TaskDefinition, from_dict
-from scheduler_app.rules.errors import Fenced, SchedulerError
+from scheduler_app.rules.errors import DefinitionError, Fenced
 from scheduler_app.rules.states import AttemptKind, AttemptOutcome, AttemptState, TaskState
 from scheduler_app.scheduler.callbacks import after_loss, repeat_witnessed
 from scheduler_app.transitions.attempt import (
@@ -422,7 +422,7 @@ def _task(connection: psycopg.Connection[Any], row: dict[str, Any]) -> TaskDefin
         found = cursor.fetchone()
     try:
         return from_dict(found["definition"] if found else {}).task(row["task_id"])
-    except (SchedulerError, KeyError, TypeError, ValueError):
+    except (DefinitionError, KeyError):
         return None
 
 

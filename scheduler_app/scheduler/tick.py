@@ -106,6 +106,11 @@ class Ticker:
             connection, names={pool for version in versions.values() for pool in version.pools}
         )
         runs = lock_active_runs(connection, run_ids=run_ids, shards=list(terms))
+        for run in runs:
+            if run["version_id"] in self._versions.unreadable:
+                # No other run waits for it.
+                outcome.broken[run["id"]] = self._versions.unreadable[run["version_id"]]
+        runs = [run for run in runs if run["version_id"] in versions]
         runs = self._start(
             connection, [run for run in runs if not run["frozen"]], versions, outcome
         )

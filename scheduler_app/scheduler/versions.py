@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.rows import tuple_row
 
 from scheduler_app.rules.definition import FlowDefinition, from_dict
+from scheduler_app.rules.errors import DefinitionError
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,9 +35,11 @@ class Versions:
 
     def __init__(self) -> None:
         self._known: dict[int, Version] = {}
+        self.unreadable: dict[int, str] = {}  # what is wrong with each of those asked for last
 
     def get(self, connection: psycopg.Connection[Any], ids: set[int]) -> dict[int, Version]:
-        """The versions with these ids; one query for those not seen yet."""
+        """The versions with these ids that can be read; one query for those not seen yet."""
+        self.unreadable = {}
         missing = [i for i in ids if i not in self._known]
         if missing:
             if len(self._known) > CACHED_MAX:
@@ -47,8 +50,11 @@ class Versions:
                     "SELECT id, definition FROM flow_version WHERE id = ANY(%s)", [missing]
                 )
                 for version_id, raw in cursor.fetchall():
-                    self._known[version_id] = _version(version_id, from_dict(raw))
-        return {i: self._known[i] for i in ids}
+                    try:
+                        self._known[version_id] = _version(version_id, from_dict(raw))
+                    except DefinitionError as error:
+                        self.unreadable[version_id] = str(error)
+        return {i: self._known[i] for i in ids if i in self._known}
 
 
 def _version(version_id: int, definition: FlowDefinition) -> Version:

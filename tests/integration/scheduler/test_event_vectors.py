@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
-from django.utils import timezone
 
-from scheduler_app.models import Attempt, Counter, ExecutorEvent, FlowVersion, TaskInstance
+from scheduler_app.models import Attempt, Counter, ExecutorEvent, TaskInstance
 from scheduler_app.processes import database
-from scheduler_app.rules.definition import TaskDefinition
-from scheduler_app.rules.states import REPORTED_OUTCOMES, TASK_TERMINAL, AttemptOutcome, TaskState
+from scheduler_app.rules.states import TaskState
 from scheduler_app.transitions.executor_event import NewEvent, record_events
 from scheduler_app.transitions.ids import uuid7
-from scheduler_app.transitions.job import start_job
-from tests.factories import make_attempt
+from tests.integration.scheduler.stage import Stage
 from tests.vectors.cases import Case, cases, parameters
-from tests.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,116 +164,36 @@ class Bench:
 
     def __init__(self, raw: psycopg.Connection[Any], leases: Leases, case: Case, form: str) -> None:
         self.raw = raw
-        self.world = World(raw, leases)
         self.case = case
         self.form = form
-        self.ti = case.given["ti"]
+        self.ti = given = case.given["ti"]
         self.spoken: list[int] = []  # ids of events, in their order
-        start_job(
-            raw, job_id=self.world.worker, kind="worker", name="", hostname="h", pid=1, detail={}
-        )
-        self._build()
-
-    # -- given ------------------------------------------------------------------------------
-
-    def _build(self) -> None:
-        given = self.ti
         retries = given["retries_configured"]
-        flow = self.world.flow("f", [TaskDefinition(task_id="t", retries=retries, retry_delay_s=0)])
-        run_id = self.world.run(flow)
-        self.world.tick(run_id)
-        self.row = TaskInstance.objects.get(run_id=run_id)
-        self.current = self.world.messages[0].attempt_id
-        self.earlier: dict[int, uuid.UUID] = {}  # the last attempt of each earlier try
-        for number in range(1, given["try_number"]):
-            self.earlier[number] = self._predecessor(number, "failed", "superseded_by_retry")
+        self.stage = stage = Stage(raw, leases, retries=retries)
+        self.world, self.row, self.current = stage.world, stage.row, stage.current
+        number = given["try_number"]
+        self.earlier = {  # the last attempt of each earlier try
+            earlier: stage.predecessor(earlier, "failed", "superseded_by_retry")
+            for earlier in range(1, number)
+        }
         self.deferred = self.lost = None
         if given["next_method"] and given["state"] in ("queued", "running", "restarting"):
-            self.deferred = self._predecessor(
-                given["try_number"], "deferred", "superseded_by_resume"
-            )
+            self.deferred = stage.predecessor(number, "deferred", "superseded_by_resume")
         if given["queued_by"] == "other":
-            self.lost = self._predecessor(given["try_number"], "lost", "lost_worker")
-        self._set_attempt()
-        self._set_task(
-            state=given["state"],
-            try_number=given["try_number"],
+            self.lost = stage.predecessor(number, "lost", "lost_worker")
+        stage.put(
+            given["state"],
+            is_given_up=given["queued_by"] is None,
+            resume_index=1 if self.deferred else 0,
+            try_number=number,
             max_tries=given["max_tries"],
             # A budget is as long as the definition's retries.
             budget_start=max(0, given["max_tries"] - retries),
             next_method=given["next_method"],
             map_index=given.get("map_index", -1),
         )
-        if self.case.given["flow"]["definition"] == "missing":
-            FlowVersion.objects.update(definition={"format": 1, "flow_id": "f", "tasks": []})
-
-    def _predecessor(self, number: int, outcome: str, code: str) -> uuid.UUID:
-        made = make_attempt(
-            ti=self.row,
-            state="ended",
-            outcome=AttemptOutcome(outcome),
-            try_number=number,
-            filter_code=code,
-            # One result is accepted per try and resume.
-            is_accepted=outcome in ("failed", "deferred"),
-            lease_token=1,
-        )
-        return uuid.UUID(str(made.id))
-
-    def _set_attempt(self) -> None:
-        """The current attempt is as the state of its task asks."""
-        state, given = self.ti["state"], self.ti
-        outcomes = {
-            "none": "terminated",
-            "scheduled": "deferred",
-            "deferred": "deferred",
-            "up_for_retry": "failed",
-            "up_for_reschedule": "rescheduled",
-            "success": "success",
-            "failed": "failed",
-            "removed": "failed",
-        }
-        outcome = outcomes.get(state)
-        if given["queued_by"] is None:
-            outcome = "lost"
-        values: dict[str, Any] = {
-            "try_number": given["try_number"],
-            "resume_index": 1 if self.deferred else 0,
-        }
-        if outcome is not None:
-            values |= {
-                "state": "ended",
-                "is_live": False,
-                "outcome": outcome,
-                "is_accepted": outcome in REPORTED_OUTCOMES,
-                "ended_at": timezone.now(),
-            }
-        elif state in ("running", "restarting"):
-            values |= {
-                "state": "running",
-                "nonce": uuid.uuid4(),
-                "worker_job_id": self.world.worker,
-                "hostname": "h",
-                "pid": 4711,
-            }
-        Attempt.objects.filter(pk=self.current).update(**values)
-        self.raw.execute(
-            "UPDATE attempt SET issued_at = clock_timestamp() - interval '2 hours',"
-            " published_at = clock_timestamp() - interval '2 hours',"
-            " started_at = CASE WHEN state <> 'issued' THEN clock_timestamp() END WHERE id = %s",
-            [self.current],
-        )
-        if state in ("skipped", "upstream_failed"):
-            Attempt.objects.filter(pk=self.current).delete()
-
-    def _set_task(self, **values: Any) -> None:
-        state = TaskState(values["state"])
-        values["is_open"] = state not in TASK_TERMINAL
-        if state in (TaskState.SKIPPED, TaskState.UPSTREAM_FAILED):
-            values["attempt_id"] = None
-        if state in (TaskState.RUNNING, TaskState.RESTARTING):
-            values["claim_nonce"] = Attempt.objects.get(pk=self.current).nonce
-        TaskInstance.objects.filter(pk=self.row.pk).update(**values)
+        if case.given["flow"]["definition"] == "missing":
+            stage.lose_definition()
 
     # -- said -------------------------------------------------------------------------------
 
