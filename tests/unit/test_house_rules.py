@@ -61,3 +61,17 @@ def test_state_is_written_under_transitions_alone() -> None:
     }
     outside = {w for w in writers if not w.startswith(("transitions/", "migrations/"))}
     assert outside == set()
+
+
+# Rooms that decide, or write what is decided: the database's clock is the only one they ask.
+DECIDING = ("executors", "processes", "scheduler", "transitions", "triggerer", "worker")
+WALL_CLOCK = re.compile(r"\b(?:time\.time(?:_ns)?|datetime\.(?:now|utcnow|today)|timezone\.now)\(")
+
+
+@pytest.mark.parametrize("room", DECIDING)
+def test_no_decision_asks_the_clock_of_its_own_machine(room: str) -> None:
+    """Clocks of two machines differ, and jump."""
+    modules = sorted((PACKAGE / room).rglob("*.py"))
+    assert modules
+    asks = [str(path) for path in modules if WALL_CLOCK.search(path.read_text(encoding="utf-8"))]
+    assert asks == []

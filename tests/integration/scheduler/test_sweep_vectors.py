@@ -515,6 +515,22 @@ def test_what_a_lost_worker_says_later_changes_nothing(
     assert (late.verdict, late.verdict_code) == ("ignored", "late_after_terminal")
 
 
+def test_a_restart_of_the_database_counts_as_a_beat_of_everybody(
+    raw: psycopg.Connection[Any], leases: Leases, settings: Any
+) -> None:
+    """No worker can beat while it is away; each has as long as ever from its return on."""
+    stage = Stage(raw, leases)
+    given = {"state": "running", "try_number": 1, "max_tries": 2, "heartbeat_age_seconds": 9_000}
+    _silent(stage, given, settings, 300)
+    for since_restart_s, is_lost in ((200, False), (301, True)):
+        raw.execute(
+            "CREATE OR REPLACE FUNCTION public.pg_postmaster_start_time() RETURNS timestamptz"
+            f" LANGUAGE sql AS $$ SELECT clock_timestamp() - interval '{since_restart_s} s' $$".encode()
+        )
+        assert bool(_sweep(stage)) == is_lost
+    _check_lost(stage, "running")
+
+
 # -- what workers are answered ------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -89,6 +90,25 @@ def test_a_long_execution_beats_and_a_wanted_one_goes_on(main: Main, workshop: W
     first = wait_until(lambda: workshop.attempt(message).heartbeat_at)
     wait_until(lambda: workshop.attempt(message).heartbeat_at > first)
     assert os.waitpid(child.pid, os.WNOHANG) == (0, 0)
+
+
+def test_a_workers_clock_that_jumps_changes_no_heartbeat(
+    main: Main, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heartbeats are the database's moments, and intervals are counted by a clock that never jumps."""
+    message, _ = main.start(SLOW)
+    wall = time.time()
+    for jumped in (wall + 3600, wall - 7200, wall + 86_400):
+        monkeypatch.setattr(time, "time", itertools.repeat(jumped).__next__)
+        seen = {workshop.attempt(message).heartbeat_at, None}
+        wait_until(lambda: workshop.attempt(message).heartbeat_at not in seen, within_s=60)  # noqa: B023 - called within the round
+        told = workshop.connection.execute(
+            "SELECT count(*) FROM attempt WHERE id = %s AND heartbeat_at"
+            " BETWEEN clock_timestamp() - interval '1 min' AND clock_timestamp()",
+            [message.attempt_id],
+        )
+        assert tuple(told.fetchone() or ()) == (1,)
+    assert workshop.attempt(message).state == "running"
 
 
 def test_an_attempt_that_is_no_longer_wanted_is_stopped_by_an_exception(
