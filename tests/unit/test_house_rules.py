@@ -65,13 +65,14 @@ def test_state_is_written_under_transitions_alone() -> None:
 
 # Rooms that decide, or write what is decided: the database's clock is the only one they ask.
 DECIDING = ("executors", "processes", "scheduler", "transitions", "triggerer", "worker")
+ORDERED_BY_TIME = "ids.py"  # new ids begin with a moment, so that indexes grow at their end
 WALL_CLOCK = re.compile(r"\b(?:time\.time(?:_ns)?|datetime\.(?:now|utcnow|today)|timezone\.now)\(")
 
 
 @pytest.mark.parametrize("room", DECIDING)
 def test_no_decision_asks_the_clock_of_its_own_machine(room: str) -> None:
     """Clocks of two machines differ, and jump."""
-    modules = sorted((PACKAGE / room).rglob("*.py"))
+    modules = [path for path in (PACKAGE / room).rglob("*.py") if path.name != ORDERED_BY_TIME]
     assert modules
     asks = [str(path) for path in modules if WALL_CLOCK.search(path.read_text(encoding="utf-8"))]
     assert asks == []
