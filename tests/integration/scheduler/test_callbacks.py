@@ -46,8 +46,9 @@ def called(run_id: int) -> list[tuple[str | None, str]]:
 
 
 def start_worker(raw: psycopg.Connection[Any], world: World) -> None:
-    """The world's worker lives."""
+    """The world's worker lives, for as long as the test takes."""
     start_job(raw, job_id=world.worker, kind="worker", name="", hostname="host-1", pid=1, detail={})
+    raw.execute("UPDATE job SET heartbeat_at = heartbeat_at + interval '10 minutes'")
 
 
 def killed(raw: psycopg.Connection[Any], attempt_id: uuid.UUID) -> None:
