@@ -102,6 +102,7 @@ def read(
     reading: Reading,
     kind: type[FilterT],
     page: Callable[[FilterT, Scope], Page[RowT]],
+    /,  # a list may have a parameter of the name of one of these
     *,
     noun: str,
     fields: Sequence[str] = (),

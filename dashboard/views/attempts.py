@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.http import HttpResponse
 
@@ -11,13 +11,27 @@ from dashboard.logs import log_of
 from scheduler_app.queries import attempts, executor_events, logs
 from scheduler_app.queries.filters import AttemptFilter, EventFilter
 from scheduler_app.rules import errors
+from scheduler_app.rules.states import AttemptKind
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from django.http import HttpRequest
 
-FIELDS: Final = ("flow_id", "run_id", "task_id", "state", "outcome", "hostname", "issued_at_gte")
+    from dashboard.answer import Reading
+
+FIELDS: Final = (
+    "flow_id",
+    "run_id",
+    "task_id",
+    "kind",
+    "state",
+    "outcome",
+    "hostname",
+    "issued_at_gte",
+)
+OF_TASKS: Final = (AttemptKind.TASK.value,)
+OF_CALLBACKS: Final = (AttemptKind.CALLBACK.value,)
 OFFSET_DIGITS_MAX: Final = 15
 
 
@@ -30,6 +44,23 @@ def attempt_list(request: HttpRequest) -> HttpResponse:
     )
     context = {"list": found, "with_run": True}
     return answer.answer(request, "dashboard/attempt_list.html", reading, context, topics=["runs"])
+
+
+def callbacks_of(
+    request: HttpRequest, reading: Reading, *, fields: tuple[str, ...] = (), **whose: Any
+) -> dict[str, Any]:
+    """The callbacks of a run or a task instance, for the tab of that name."""
+    found = listing.read(
+        request,
+        reading,
+        AttemptFilter,
+        attempts.page,
+        noun="callbacks",
+        fields=(*fields, "callback_on", "state", "outcome"),
+        kind=OF_CALLBACKS,
+        **whose,
+    )
+    return {"list": found}
 
 
 @answer.page
@@ -46,7 +77,11 @@ def attempt_detail(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
         attempt_id=(attempt_id,),
     )
     context = {"attempt": attempt, "list": found, "log": log_of(reading, attempt)}
-    topics = [f"ti:{attempt.ti}"] if attempt.ti else ["runs"]
+    topics = ["runs"]
+    if attempt.ti:
+        topics = [f"ti:{attempt.ti}"]
+    elif attempt.run:
+        topics = [f"run:{attempt.run}"]
     return answer.answer(request, "dashboard/attempt_detail.html", reading, context, topics=topics)
 
 

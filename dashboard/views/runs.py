@@ -11,6 +11,7 @@ from django.urls import reverse
 from dashboard import answer, listing
 from dashboard.addresses import carried
 from dashboard.pictures import picture_of
+from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
 from scheduler_app.queries import (
     attempts,
     executor_events,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
 FIELDS: Final = ("flow_id", "state", "run_type", "run_id", "started_at_gte", "started_at_lte")
-TABS: Final = ("summary", "graph", "attempts", "filtered", "events", "details")
+TABS: Final = ("summary", "graph", "attempts", "callbacks", "filtered", "events", "details")
 TASKS_LIMIT: Final = 200  # rows of the summary
 ASIDE_LIMIT: Final = 100  # rows of each kind on the tab of filtered records
 ATTEMPTS_LIMIT: Final = 500  # looked at for the task instances of one page
@@ -88,7 +89,10 @@ def _tab_counts(reading: Reading, run: int) -> dict[str, lens.Counts]:
     scope = reading.scope
     return {
         "tasks": lens.counts(task_instances.NOUN, TaskInstanceFilter(run=(run,)), scope),
-        "attempts": lens.counts(attempts.NOUN, AttemptFilter(run=(run,)), scope),
+        "attempts": lens.counts(attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS), scope),
+        "callbacks": lens.counts(
+            attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS), scope
+        ),
         "events": lens.counts(executor_events.NOUN, EventFilter(run=(run,)), scope),
     }
 
@@ -154,14 +158,17 @@ def of_task_instances(
     ids = [row.id for row in rows]
     for start in range(0, len(ids), TASKS_LIMIT):
         asked = AttemptFilter(
-            ti=tuple(ids[start : start + TASKS_LIMIT]), filtered=Lens.ALL, limit=ATTEMPTS_LIMIT
+            ti=tuple(ids[start : start + TASKS_LIMIT]),
+            kind=OF_TASKS,
+            filtered=Lens.ALL,
+            limit=ATTEMPTS_LIMIT,
         )
         for attempt in attempts.page(asked, reading.scope).rows:
             of = found[attempt.ti or 0]
             of.attempts += 1
             if attempt.is_filtered:
                 of.filtered += 1
-            elif attempt.kind == "task":
+            else:
                 of.current = attempt
     return found
 
@@ -193,8 +200,13 @@ def _attempts(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, 
         noun="attempts",
         fields=("task_id", "state", "outcome", "hostname"),
         run=(run.id,),
+        kind=OF_TASKS,
     )
     return {"list": found}
+
+
+def _callbacks(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    return callbacks_of(request, reading, fields=("task_id",), run=(run.id,))
 
 
 def _events(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
@@ -243,6 +255,7 @@ _TAB_CONTEXTS: Final = {
     "summary": _summary,
     "graph": _graph,
     "attempts": _attempts,
+    "callbacks": _callbacks,
     "filtered": _filtered,
     "events": _events,
     "details": _details,

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from dashboard import answer, listing
 from dashboard.logs import log_of
+from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
 from dashboard.views.runs import of_task_instances
 from scheduler_app.queries import attempts, executor_events, lens, runs, task_instances
 from scheduler_app.queries.filters import AttemptFilter, EventFilter, TaskInstanceFilter
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from dashboard.answer import Reading
+    from scheduler_app.queries.attempts import AttemptDetail
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
 FIELDS: Final = ("flow_id", "run_id", "task_id", "state", "pool", "queue", "started_at_gte")
-TABS: Final = ("attempts", "log", "events", "details")
+TABS: Final = ("attempts", "log", "callbacks", "events", "details")
 
 
 @answer.page
@@ -47,16 +49,22 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
     row = task_instances.one(reading.scope, ti)
     tab = request.GET.get("tab", "")
     tab = tab if tab in TABS else "attempts"
+    of_tab = _TAB_CONTEXTS[tab](request, reading, row)
     context = {
         "ti": row,
         "run": runs.one(reading.scope, row.run) if row.run_id else None,
         "tab": tab,
-        "attempt": attempts.one(reading.scope, row.attempt_id) if row.attempt_id else None,
+        "attempt": _current(reading, row, of_tab.get("log_attempt")),
         "tab_counts": {
-            "attempts": lens.counts(attempts.NOUN, AttemptFilter(ti=(ti,)), reading.scope),
+            "attempts": lens.counts(
+                attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_TASKS), reading.scope
+            ),
+            "callbacks": lens.counts(
+                attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_CALLBACKS), reading.scope
+            ),
             "events": lens.counts(executor_events.NOUN, EventFilter(ti=(ti,)), reading.scope),
         },
-        **_TAB_CONTEXTS[tab](request, reading, row),
+        **of_tab,
     }
     return answer.answer(
         request,
@@ -67,11 +75,32 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
     )
 
 
+def _current(
+    reading: Reading, ti: TaskInstanceRow, read: AttemptDetail | None
+) -> AttemptDetail | None:
+    """The current attempt, if there is one; not read again where the tab has read it."""
+    if ti.attempt_id is None:
+        return None
+    if read is not None and read.id == ti.attempt_id:
+        return read
+    return attempts.one(reading.scope, ti.attempt_id)
+
+
 def _attempts(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
     found = listing.read(
-        request, reading, AttemptFilter, attempts.page, noun="attempts", ti=(ti.id,)
+        request,
+        reading,
+        AttemptFilter,
+        attempts.page,
+        noun="attempts",
+        ti=(ti.id,),
+        kind=OF_TASKS,
     )
     return {"list": found}
+
+
+def _callbacks(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
+    return callbacks_of(request, reading, ti=(ti.id,))
 
 
 def _log(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
@@ -84,6 +113,7 @@ def _log(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[st
         noun="attempts",
         order="fence",
         ti=(ti.id,),
+        kind=OF_TASKS,
     )
     chosen = _chosen(request.GET.get("attempt"), ti)
     if chosen is None:
@@ -124,6 +154,7 @@ def _details(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dic
 _TAB_CONTEXTS: Final = {
     "attempts": _attempts,
     "log": _log,
+    "callbacks": _callbacks,
     "events": _events,
     "details": _details,
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import Q
+from django.db.models.fields.json import KeyTextTransform
 
 from scheduler_app.models import Attempt
 from scheduler_app.queries import lens
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from django.db.models import QuerySet
+    from django.db.models.expressions import Combinable
 
     from scheduler_app.queries.filters import AttemptFilter
     from scheduler_app.queries.scope import Scope
@@ -33,6 +35,9 @@ class AttemptRow(lens.Standing):
     task_id: str | None
     map_index: int | None
     kind: str
+    callback_on: str | None  # of a callback: what it is about, and what is called
+    callback_name: str | None
+    callback_of: str | None  # id of the attempt that it is about; null: it is about no attempt
     try_number: int | None
     resume_index: int | None
     dispatch_no: int | None
@@ -74,11 +79,14 @@ def visible(scope: Scope) -> QuerySet[Attempt]:
     return scope.owned(Attempt.objects.all(), "run__flow_id")
 
 
-_COLUMNS: Final = {
+_COLUMNS: Final[Mapping[str, str | Combinable]] = {
     "flow_id": "run__flow_id",
     "run_id": "run__run_key",
     "run": "run_id",
     "ti": "ti_id",
+    "callback_on": KeyTextTransform("on", "callback"),
+    "callback_name": KeyTextTransform("name", "callback"),
+    "callback_of": KeyTextTransform("of", "callback"),
 }
 
 NOUN: Final = lens.Noun(

@@ -34,6 +34,7 @@ from scheduler_app.queries.parameters import (
     uuid_of,
 )
 from scheduler_app.rules import ghosts, leadership, states, visibility
+from scheduler_app.rules.callbacks import CallbackOn
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,6 +67,10 @@ def _any_part(parts: tuple[str, ...]) -> Q:
     for part in parts:
         kept |= Q(flow_id__icontains=part)
     return kept
+
+
+def _any_callback(ons: tuple[str, ...]) -> Q:
+    return Q(kind=states.AttemptKind.CALLBACK, callback__on__in=ons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +207,9 @@ class AttemptFilter(ListFilter):
     outcome: tuple[str, ...] = field(default=(), metadata=choice_of("outcome", shown.OUTCOMES))
     kind: tuple[str, ...] = field(
         default=(), metadata=choice_of("kind", tuple(kind.value for kind in states.AttemptKind))
+    )
+    callback_on: tuple[str, ...] = field(
+        default=(), metadata=choice_by(_any_callback, tuple(on.value for on in CallbackOn))
     )
     hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
     worker_job_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("worker_job_id"))
