@@ -27,23 +27,25 @@ def following(stage: Stage) -> Stage:
     return _NEXT.get(stage, Stage.KILL)
 
 
-def ended_by(stage: Stage, *, signal_number: int | None) -> Stage | None:
+def ended_by(stage: Stage, *, exit_code: int | None) -> Stage | None:
     """Which stage ended a process that was told to stop.
 
-    ``signal_number`` is the signal that ended it, null if it exited: code that heeds SIGTERM exits in
-    its own way. Null: something else ended it.
+    ``exit_code`` is minus the signal that ended it, or what it exited with: code that heeds SIGTERM
+    exits in its own way. Null where nobody could tell: then it was the stage that had been reached.
+    Null as an answer: something else ended it.
     """
-    if stage is Stage.KILL and signal_number == SIGKILL:
-        return Stage.KILL
-    if stage is not Stage.EXCEPTION and signal_number in (None, SIGTERM):
-        return Stage.SIGNAL
-    return None
+    if stage is Stage.EXCEPTION:
+        return None
+    if exit_code is None:
+        return stage
+    if exit_code == -SIGKILL:
+        return Stage.KILL if stage is Stage.KILL else None
+    return Stage.SIGNAL if exit_code in (-SIGTERM, *range(256)) else None
 
 
 def explain(why: str, stage: Stage | None) -> str:
     """The request and what ended the code, as sentences."""
     said = why if why.endswith((".", "!", "?")) else f"{why}."
-    said = f"{said[:1].upper()}{said[1:]}"
     told = _WORDS[stage] if stage else "Its process ended by itself."
     return f"{said} {told}"
 

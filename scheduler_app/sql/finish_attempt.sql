@@ -22,6 +22,7 @@ x AS (
          outcome_reason = %(reason)s, result = %(result)s::jsonb, error = %(error)s::jsonb,
          ended_at = clock_timestamp()
     FROM t WHERE p.id = %(attempt)s
-  RETURNING p.id)
+  -- Of what does not follow, no callback is due.
+  RETURNING CASE WHEN NOT t.is_cut_off THEN p.id END AS id)
 /* callbacks */
 SELECT t.run_id FROM t, x

@@ -253,7 +253,8 @@ def end_queued_run(connection: psycopg.Connection[Any], *, run_id: int, reason: 
             "  ended_at = clock_timestamp(), state_reason = %(reason)s"
             "  WHERE id = %(run)s AND state = 'queued' AND frozen_at IS NULL"
             "   AND NOT EXISTS (SELECT 1 FROM task_instance t WHERE t.run_id = %(run)s AND t.is_open)"
-            "   AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.run_id = %(run)s AND a.is_live)"
+            "   AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.run_id = %(run)s AND a.is_live"
+            "    AND a.kind = 'task')"
             "  RETURNING id, run_attempt)"
             " UPDATE run_attempt ra SET state = 'failed', ended_at = clock_timestamp()"
             "  FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt RETURNING ra.run_id",

@@ -255,7 +255,7 @@ class Witness:
         send(execution.offspring, signal.SIGKILL)
         payload, stopped = _how(exit_code), None
         if execution.stop_why:
-            stage = ended_by(execution.stage, signal_number=payload.get("signal"))
+            stage = ended_by(execution.stage, exit_code=exit_code)
             payload |= {"why": execution.stop_why, "stopped_by": stage}
             if not execution.is_handed_back:
                 stopped = Stopped(

@@ -224,7 +224,7 @@ def test_an_attempt_that_somebody_asked_to_stop_fails_with_that_reason(
     assert child.outcome(within_s=10).outcome == "terminated"
     attempt = workshop.attempt(message)
     assert attempt.outcome == "terminated"
-    assert (attempt.outcome_reason or "").startswith("Ada stopped it. Its code ended at the exce")
+    assert (attempt.outcome_reason or "").startswith("ada stopped it. Its code ended at the exce")
     assert workshop.ti(message).state == "failed"  # no retry: a person wanted it to end
 
 
@@ -239,7 +239,7 @@ def test_a_deaf_task_that_was_asked_to_stop_is_killed_after_the_grace(
         lambda: Attempt.objects.filter(pk=message.attempt_id, state="ended").first()
     )
     assert attempt.outcome == "terminated"
-    assert attempt.outcome_reason.startswith("Ada stopped it. ")
+    assert attempt.outcome_reason.startswith("ada stopped it. ")
     assert workshop.ti(message).state == "failed"
     (event,) = wait_until(lambda: workshop.events(message))
     assert (event.kind, event.verdict) == ("exit_killed", "confirmed")
@@ -372,7 +372,7 @@ def test_user_code_is_stopped_by_the_first_stage_that_it_minds(
     else:
         child.status(within_s=60)
     assert attempt.outcome == "terminated"
-    assert (attempt.outcome_reason or "").startswith("Ada terminated it: enough. ")
+    assert (attempt.outcome_reason or "").startswith("ada terminated it: enough. ")
     assert {
         "exception": "ended at the exception",
         "signal": "SIGTERM ended it",

@@ -87,7 +87,7 @@ def test_a_task_that_nobody_knows_any_more_is_not_tried_again() -> None:
 def test_a_task_that_was_stopped_is_not_tried_again() -> None:
     made = report.stopped(_claim(), **IDS, why="marked failed by ada", stage=Stage.EXCEPTION)
     assert (made.state, made.outcome, made.error) == ("failed", "terminated", None)
-    assert made.reason == "Marked failed by ada. Its code ended at the exception that asked it to."
+    assert made.reason == "marked failed by ada. Its code ended at the exception that asked it to."
 
 
 def test_what_a_stopped_task_raised_instead_is_kept() -> None:
