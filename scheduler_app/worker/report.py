@@ -332,7 +332,9 @@ def record_late_report(
         "claimed_nonce": str(facts.nonce) if facts and facts.nonce else None,
         "attempt_state": facts.state if facts else None,
         "outcome": facts.outcome if facts else None,
-        "current_attempt_id": str(facts.current_attempt_id) if facts else None,
+        "current_attempt_id": str(facts.current_attempt_id)
+        if facts and facts.current_attempt_id
+        else None,
         "task_state": facts.ti_state if facts else None,
     }
     verdict = reconcile.reconcile(
