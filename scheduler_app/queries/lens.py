@@ -243,6 +243,28 @@ def counts(noun: Noun[Any], asked: ListFilter, scope: Scope) -> Counts:
         return counts_of(cursor.fetchall()[0], is_exact=is_exact)
 
 
+def counts_together(
+    lists: Sequence[tuple[Noun[Any], ListFilter]], scope: Scope
+) -> tuple[Counts, ...]:
+    """The counts of several lists, in one statement and so from one snapshot."""
+    parts, parameters = [], []
+    for place, (noun, asked) in enumerate(lists):
+        sql, given = counting(asked.matching(noun.rows(scope)), is_exact=asked.count == "exact")
+        parts.append(f"({sql}) l{place}")
+        parameters += given
+    using = lists[0][0].rows(scope).db
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {', '.join(parts)}", parameters)  # noqa: S608 - Django's own SQL
+        (line,) = cursor.fetchall()
+    return tuple(
+        counts_of(
+            line[COUNTED_COLUMNS * place : COUNTED_COLUMNS * (place + 1)],
+            is_exact=asked.count == "exact",
+        )
+        for place, (_, asked) in enumerate(lists)
+    )
+
+
 def rows_in(counts: Counts, asked: ListFilter) -> int:
     """How many rows all pages of the list together show, by these counts of it."""
     told = asked.why or tuple(counts.by_reason)
