@@ -103,7 +103,11 @@ def home(request: HttpRequest) -> HttpResponse:
         "lease_events": lease_events.page(LeaseEventFilter(limit=LEASE_EVENTS_MAX), reading.scope),
     }
     return answer.answer(
-        request, "dashboard/home.html", reading, context, topics=["home", "runs", "leases", "flows", "ghosts"]
+        request,
+        "dashboard/home.html",
+        reading,
+        context,
+        topics=["home", "runs", "leases", "flows", "ghosts"],
     )
 
 
@@ -160,9 +164,7 @@ def _asides(reading: Reading, since: datetime) -> tuple[tuple[Aside, ...], int]:
         ),
     )
     lists = [(source, kind(**{name: since})) for _, _, name, source, kind in kinds]
-    *counted, haunting = lens.counts_together(
-        [*lists, (ghosts.NOUN, GhostFilter())], reading.scope
-    )
+    *counted, haunting = lens.counts_together([*lists, (ghosts.NOUN, GhostFilter())], reading.scope)
     asides = tuple(
         _aside(noun, url_name, name, since, counts)
         for (noun, url_name, name, _, _), counts in zip(kinds, counted, strict=True)

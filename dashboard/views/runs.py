@@ -87,15 +87,16 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
 
 
 def _tab_counts(reading: Reading, run: int) -> dict[str, lens.Counts]:
-    scope = reading.scope
-    return {
-        "tasks": lens.counts(task_instances.NOUN, TaskInstanceFilter(run=(run,)), scope),
-        "attempts": lens.counts(attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS), scope),
-        "callbacks": lens.counts(
-            attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS), scope
-        ),
-        "events": lens.counts(executor_events.NOUN, EventFilter(run=(run,)), scope),
-    }
+    tasks, tries, callbacks, events = lens.counts_together(
+        [
+            (task_instances.NOUN, TaskInstanceFilter(run=(run,))),
+            (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS)),
+            (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS)),
+            (executor_events.NOUN, EventFilter(run=(run,))),
+        ],
+        reading.scope,
+    )
+    return {"tasks": tasks, "attempts": tries, "callbacks": callbacks, "events": events}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

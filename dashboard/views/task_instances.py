@@ -58,15 +58,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         "run": runs.one(reading.scope, row.run) if row.run_id else None,
         "tab": tab,
         "attempt": _current(reading, row, of_tab.get("log_attempt")),
-        "tab_counts": {
-            "attempts": lens.counts(
-                attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_TASKS), reading.scope
-            ),
-            "callbacks": lens.counts(
-                attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_CALLBACKS), reading.scope
-            ),
-            "events": lens.counts(executor_events.NOUN, EventFilter(ti=(ti,)), reading.scope),
-        },
+        "tab_counts": _tab_counts(reading, ti),
         **of_tab,
     }
     return answer.answer(
@@ -76,6 +68,18 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         context,
         topics=[f"ti:{ti}", f"run:{row.run}"],
     )
+
+
+def _tab_counts(reading: Reading, ti: int) -> dict[str, lens.Counts]:
+    tries, callbacks, events = lens.counts_together(
+        [
+            (attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_TASKS)),
+            (attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_CALLBACKS)),
+            (executor_events.NOUN, EventFilter(ti=(ti,))),
+        ],
+        reading.scope,
+    )
+    return {"attempts": tries, "callbacks": callbacks, "events": events}
 
 
 def _current(

@@ -247,7 +247,8 @@ def counts_together(
     lists: Sequence[tuple[Noun[Any], ListFilter]], scope: Scope
 ) -> tuple[Counts, ...]:
     """The counts of several lists, in one statement and so from one snapshot."""
-    parts, parameters = [], []
+    parts: list[str] = []
+    parameters: list[Any] = []
     for place, (noun, asked) in enumerate(lists):
         sql, given = counting(asked.matching(noun.rows(scope)), is_exact=asked.count == "exact")
         parts.append(f"({sql}) l{place}")

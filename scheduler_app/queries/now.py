@@ -45,4 +45,5 @@ def now(scope: Scope) -> Now:
 
 def _by(name: str, rows: QuerySet[Any], by: Combinable) -> QuerySet[Any]:
     named = rows.order_by().annotate(list=Value(name), state_now=by)
-    return named.values_list("list", "state_now").annotate(n=Count("*"))
+    counted: QuerySet[Any] = named.values_list("list", "state_now").annotate(n=Count("*"))
+    return counted
