@@ -17,6 +17,8 @@ from django.core.exceptions import ImproperlyConfigured
 from scheduler_app.config import logging as log_lines
 from scheduler_app.config import readers, timing
 from scheduler_app.launch import addresses
+from scheduler_app.launch.arguments import CONCURRENCY_MAX as _CONCURRENCY_MAX
+from scheduler_app.launch.arguments import EXECUTORS
 
 BASE_DIR: Final = Path(__file__).resolve().parents[2]
 
@@ -36,6 +38,10 @@ _running = addresses.saved(DATA_DIR)
 DATABASE_URL: Final = readers.text("DATABASE_URL", _running.database_url if _running else "")
 BROKER_URL: Final = readers.text("BROKER_URL", _running.broker_url if _running else "")
 CACHE_URL: Final = readers.text("CACHE_URL", _running.cache_url if _running else "")
+# What carries tasks to workers: a broker to workers anywhere, or sockets to those of this machine.
+EXECUTOR: Final = readers.choice(
+    "DAYLIGHT_EXECUTOR", _running.executor if _running else "celery", EXECUTORS
+)
 
 # -- Timing of the dispatch protocol ----------------------------------------------------------
 
@@ -116,7 +122,11 @@ WORKER_DRAIN_S: Final = readers.number("DAYLIGHT_WORKER_DRAIN_S", 5.0)
 TRIGGERER_CAPACITY: Final = readers.integer("DAYLIGHT_TRIGGERER_CAPACITY", 10_000, least=1)
 # A trigger whose code keeps the triggerer's loop busy for so long goes on in a process of its own.
 TRIGGER_BLOCK_S: Final = readers.number("DAYLIGHT_TRIGGER_BLOCK_S", 1.0, least=0.05)
-WORKER_CONCURRENCY: Final = readers.integer("DAYLIGHT_CONCURRENCY", 2, least=1, greatest=512)
+CONCURRENCY_MAX: Final = _CONCURRENCY_MAX
+# Tasks at a time of one worker; 0, with the local executor: a process per task, as many as there are.
+WORKER_CONCURRENCY: Final = readers.integer(
+    "DAYLIGHT_CONCURRENCY", 2, least=0 if EXECUTOR == "local" else 1, greatest=CONCURRENCY_MAX
+)
 
 # -- Secrets ----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Does its work once, though the message that asks for it is sent twice.
 
-Brokers may deliver a message again; the first start of ``manage.py up`` really sends this one a
+Carriers may deliver a message again; the first start of ``manage.py up`` really sends this one a
 second time. The second delivery is refused before any code of the task runs, and stays to be seen:
 an executor event with verdict *refused* and the reason *duplicate_delivery*.
 """

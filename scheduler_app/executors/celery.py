@@ -10,6 +10,7 @@ from uuid import UUID
 
 from kombu.exceptions import OperationalError
 
+from scheduler_app.executors.delivery import arguments
 from scheduler_app.rules.ghosts import Waiting
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TASK_NAME: Final = "scheduler_app.worker.tasks.execute_attempt"
 QUEUE_PREFIX: Final = "daylight."
+CARRIER: Final = "celery"
 NO_SUCH_QUEUE: Final = "404"  # of AMQP, which every transport speaks here
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,11 @@ class CeleryExecutor:
 
     def __init__(self, app: celery.Celery) -> None:
         self._app = app
+
+    @property
+    def carrier(self) -> str:
+        """See ``Executor.carrier``. Not the broker's address: hosts may name one differently."""
+        return CARRIER
 
     def publish(self, messages: Sequence[Message], *, identity: str) -> frozenset[UUID]:
         """See ``Executor.publish``. Stops at the first refusal of the broker and logs it."""
@@ -108,14 +115,3 @@ def _waiting(queue: str, raw: bytes) -> Waiting | None:
         return Waiting(queue=queue, attempt_id=UUID(attempt_id), identity=str(identity))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def arguments(message: Message, *, identity: str) -> list[object]:
-    """The delivery's arguments: attempt id, ti id, fence, lease token, database identity."""
-    return [
-        str(message.attempt_id),
-        message.ti_id,
-        message.fence,
-        message.lease_token,
-        identity,
-    ]

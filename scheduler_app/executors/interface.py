@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 class Executor(Protocol):
     """Carries messages; never the truth."""
 
+    @property
+    def carrier(self) -> str:
+        """What carries them, and where; a worker with the same words in its job row can be reached."""
+        ...
+
     def publish(self, messages: Sequence[Message], *, identity: str) -> frozenset[UUID]:
         """The attempt ids that the carrier took; the others are published again by the sweep."""
         ...

@@ -20,11 +20,12 @@ class BadAddress(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """The three addresses that every process needs; they contain passwords."""
+    """What every process of a stack needs to find the others; the addresses contain passwords."""
 
     database_url: str
-    broker_url: str
-    cache_url: str
+    broker_url: str  # empty: the executor needs none
+    cache_url: str  # empty: the database carries the hints
+    executor: str = "celery"
 
 
 def database_settings(url: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from scheduler_app.launch.environment import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-EXECUTORS: Final = ("celery",)
+EXECUTORS: Final = ("celery", "local")
 PROCESSES_MAX: Final = 64  # of one kind on one machine
 CONCURRENCY_MAX: Final = 512
 
@@ -28,7 +28,8 @@ class Options:
     examples: bool
     schedulers: int
     triggerers: int
-    concurrency: int
+    concurrency: int  # 0: a process per task, without limit
+    executor: str
     admin_password: str  # empty: generated, or what it was
 
 
@@ -43,6 +44,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     for folder in folders:
         if not folder.is_dir():
             parser.error(f"--flows: {folder} is not a folder")
+    if given.concurrency == 0 and given.executor != "local":
+        parser.error("--concurrency 0 (a process per task) needs --executor local")
     return Options(
         port=given.port,
         data_dir=Path(given.data_dir).expanduser().absolute(),
@@ -51,6 +54,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
         schedulers=given.schedulers,
         triggerers=given.triggerers,
         concurrency=given.concurrency,
+        executor=given.executor,
         admin_password=environ.get("DAYLIGHT_ADMIN_PASSWORD", "")
         if given.admin_password is None
         else given.admin_password,
@@ -76,8 +80,18 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--data-dir", str(ROOT / ".daylight"), str, "folder of everything that is kept")
     add("--schedulers", "1", _number("number", 1, PROCESSES_MAX), "scheduler processes")
     add("--triggerers", "1", _number("number", 1, PROCESSES_MAX), "triggerer processes")
-    add("--concurrency", "2", _number("number", 1, CONCURRENCY_MAX), "tasks at a time")
-    add("--executor", "celery", _executor, "what carries tasks to workers")
+    add(
+        "--concurrency",
+        "2",
+        _number("number", 0, CONCURRENCY_MAX),
+        "tasks at a time; 0: a process per task, without limit, with the local executor",
+    )
+    add(
+        "--executor",
+        "celery",
+        _executor,
+        "what carries tasks to workers: celery, or local, which needs no broker",
+    )
     parser.add_argument(
         "--flows",
         action="append",
@@ -115,7 +129,7 @@ def _number(noun: str, least: int, greatest: int) -> Callable[[str], int]:
 def _executor(text: str) -> str:
     if text not in EXECUTORS:
         raise argparse.ArgumentTypeError(
-            f"the executor {text!r} does not exist yet; there is {', '.join(EXECUTORS)}"
+            f"there is no executor {text!r}; choose {' or '.join(EXECUTORS)}"
         )
     return text
 

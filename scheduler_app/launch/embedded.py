@@ -46,7 +46,7 @@ POLL_S: Final = 0.02
 
 # For two cores and tables that are small and hot. Durability is never traded for speed.
 POSTGRES_SETTINGS: Final = {
-    "max_connections": "120",
+    "max_connections": "250",  # one for each task that runs, and some twenty
     "shared_buffers": "192MB",
     "work_mem": "8MB",
     "maintenance_work_mem": "64MB",

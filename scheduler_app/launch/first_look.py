@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from celery.app import app_or_default
-
-from scheduler_app.executors.celery import CeleryExecutor
+from scheduler_app.executors.choice import chosen_executor
 from scheduler_app.models import Attempt, Flow
 from scheduler_app.operations.deliver_again import deliver_again
 from scheduler_app.operations.trigger_run import trigger_run
@@ -54,7 +52,7 @@ def repeat_a_delivery() -> bool:
     )
     if attempt_id is None:
         return False
-    executor = CeleryExecutor(app_or_default())
+    executor = chosen_executor()
     try:
         return deliver_again(
             attempt_id=attempt_id,

@@ -22,11 +22,14 @@ STOP_ORDER: Final = (VALKEY, POSTGRES)
 class Servers:
     """PostgreSQL and Valkey as this stack needs them. Call it from the main thread."""
 
-    def __init__(self, data_dir: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, data_dir: Path, environ: Mapping[str, str], *, executor: str) -> None:
         self._data_dir = data_dir
+        self._executor = executor
         self._given = {
             name: environ.get(name, "") for name in ("DATABASE_URL", "BROKER_URL", "CACHE_URL")
         }
+        if executor == "local":
+            self._given["BROKER_URL"] = ""  # nobody would use it
         self._embedded: dict[str, Server] = {}
 
     def start(self) -> list[str]:
@@ -34,7 +37,9 @@ class Servers:
         lines = []
         if not self._given["DATABASE_URL"]:
             lines.append(self._start(POSTGRES))
-        if not (self._given["BROKER_URL"] and self._given["CACHE_URL"]):
+        if self._executor != "local" and not (
+            self._given["BROKER_URL"] and self._given["CACHE_URL"]
+        ):
             lines.append(self._start(VALKEY))
         return lines
 
@@ -56,6 +61,7 @@ class Servers:
             database_url=self._given["DATABASE_URL"] or (postgres.url if postgres else ""),
             broker_url=self._given["BROKER_URL"] or (valkey.url if valkey else ""),
             cache_url=self._given["CACHE_URL"] or (valkey.url if valkey else ""),
+            executor=self._executor,
         )
 
     def stop(self) -> None:

@@ -64,7 +64,7 @@ class Supervisor:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._servers = Servers(options.data_dir, os.environ)
+        self._servers = Servers(options.data_dir, os.environ, executor=options.executor)
         self._components = Components(_components(options))
         self._is_preparing = True
         self._is_stopping = False
@@ -127,12 +127,15 @@ class Supervisor:
         data_folder.make_secret_key(options.data_dir)
         for line in self._servers.start():
             say(line)
+        if options.executor == "local":
+            say("No broker runs: tasks go to the worker over sockets (--executor local)")
         # Read by Django in this process, and by every process of the stack.
         os.environ.update(
             DAYLIGHT_DATA_DIR=str(options.data_dir),
             DAYLIGHT_FLOWS=os.pathsep.join(map(str, options.flows)),
             DAYLIGHT_NO_EXAMPLES="0" if options.examples else "1",
             DAYLIGHT_CONCURRENCY=str(options.concurrency),
+            DAYLIGHT_EXECUTOR=options.executor,
             DJANGO_SETTINGS_MODULE="scheduler_app.config.settings",
         )
         os.environ.pop("DAYLIGHT_ADMIN_PASSWORD", None)

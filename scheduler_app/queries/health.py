@@ -43,18 +43,7 @@ class Health:
 
 
 def health(scope: Scope) -> Health:
-    """How each component does, and how many incidents are open."""
-    at, found = components(scope)
-    return Health(
-        now=at,
-        is_healthy=all(component.is_healthy for component in found),
-        components=found,
-        open_incidents=scope.shared(Incident.objects.filter(resolved_at__isnull=True)).count(),
-    )
-
-
-def components(scope: Scope) -> tuple[datetime, tuple[Component, ...]]:
-    """The database's clock, and how each component does by it."""
+    """How each component does."""
     dead_after_s = settings.HEARTBEAT_DEAD_AFTER_S
     now: datetime | None = None
     running: dict[str, list[tuple[bool, datetime, datetime]]] = {kind: [] for kind in COMPONENTS}
@@ -65,7 +54,13 @@ def components(scope: Scope) -> tuple[datetime, tuple[Component, ...]]:
         now = clock
         running.setdefault(kind, []).append((is_alive, heartbeat_at, progress_at))
     at = now or clock_of_database()
-    return at, tuple(_component(kind, beats, at, dead_after_s) for kind, beats in running.items())
+    components = tuple(_component(kind, beats, at, dead_after_s) for kind, beats in running.items())
+    return Health(
+        now=at,
+        is_healthy=all(component.is_healthy for component in components),
+        components=components,
+        open_incidents=scope.shared(Incident.objects.filter(resolved_at__isnull=True)).count(),
+    )
 
 
 def clock_of_database() -> datetime:

@@ -39,9 +39,6 @@ _LIVE: Final = """
 SELECT p.id AS attempt_id, 0 AS ti_id, p.run_id, p.fence, p.lease_token, p.queue, p.publish_count,
        p.published_at IS NOT NULL AS is_out, p.worker_job_id, true AS is_callback,
        false AS overtaken,
-       EXISTS (SELECT 1 FROM job j WHERE j.kind = 'worker' AND j.ended_at IS NULL
-          AND job_is_alive(j.ended_at, j.heartbeat_at, %(alive_s)s)
-          AND j.detail->'queues' ? p.queue) AS queue_has_worker,
        s.seen AS seen_at,
        s.seen < clock_timestamp() - make_interval(secs => %(dead_s)s::float8) AS is_stale,
        s.seen < clock_timestamp() - make_interval(secs => 3 * %(dead_s)s::float8) AS is_long_silent
@@ -150,7 +147,6 @@ def _live(
             {
                 "shard": list(terms),
                 "dead_s": settings.HEARTBEAT_DEAD_AFTER_S,
-                "alive_s": settings.JOB_ALIVE_S,
                 "timeout_s": settings.QUEUED_TIMEOUT_S,
                 "limit": BATCH_MAX,
             },

@@ -338,7 +338,7 @@ def _act(
             )
         return None
     if action is reconcile.Action.PUBLISH_AGAIN:
-        ask_for_publication(connection, attempt_id=row["attempt_id"])
+        ask_for_publication(connection, attempt_ids=[row["attempt_id"]])
         return None
     if action is reconcile.Action.FAIL_KILLED:
         return _fail_killed(connection, row, verdict)

@@ -17,7 +17,7 @@ from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database, failpoints
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
-from scheduler_app.scheduler import callbacks, orphans, sweep
+from scheduler_app.scheduler import callbacks, orphans, reach, sweep
 from scheduler_app.scheduler.audit_ghosts import audit_ghosts
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
@@ -60,7 +60,9 @@ class Scheduler:
         self._watch_flows = watch_flows
         self._notices = Notices(settings.CACHE_URL)
         self._stopping = threading.Event()
-        self._job = JobRow(kind="scheduler", on_stop=self.stop)
+        self._job = JobRow(
+            kind="scheduler", detail={"carrier": executor.carrier}, on_stop=self.stop
+        )
         self._leases = Leases(
             holder=self._job.id,
             ttl_s=settings.LEASE_TTL_S,
@@ -276,7 +278,9 @@ class Scheduler:
             settings.SCHEDULER_SWEEP_INTERVAL_S if self._doorbell.connected else POLL_INTERVAL_S
         )
         self._next["sweep"] = time.monotonic() + interval_s
-        self._queue_slots = sweep.queue_slots(connection, alive_s=settings.JOB_ALIVE_S)
+        stations = reach.alive(connection, alive_s=settings.JOB_ALIVE_S)
+        self._queue_slots = reach.queue_slots(stations, carrier=self._executor.carrier)
+        reach.watch_for_unreached(connection, stations)
         sweep.watch_for_leaderless(connection)
         issued, self._issued = self._issued, 0
         count(connection, "scheduler_attempts_issued_total", issued)
@@ -284,6 +288,8 @@ class Scheduler:
         self._dirty |= active
         self._waiting &= active
         self._retry_at = {run: at for run, at in self._retry_at.items() if run in active}
+        # Also when nothing is active any more: what waited may just have ended.
+        sweep.resolve_queue_incidents(connection)
         has_callbacks = callbacks.any_live(connection, terms)
         callbacks.forget_lost(connection)
         try:
@@ -304,8 +310,9 @@ class Scheduler:
                 identity=self._identity,
                 leases=self._leases,
                 terms=terms,
+                served=self._queue_slots,
             )
-            sweep.resolve_queue_incidents(connection)
+            sweep.watch_for_takers(connection, terms=terms, served=self._queue_slots)
             # Not in the first moments of a stack, when a triggerer may still be on its way.
             if time.monotonic() - self._started > settings.HEARTBEAT_DEAD_AFTER_S:
                 sweep.watch_for_triggerers(connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S)
@@ -334,6 +341,7 @@ class Scheduler:
         audited = audit_ghosts(
             connection,
             executor=self._executor,
+            identity=self._identity,
             holder=self._job.id,
             shards=list(terms),
             more=more,

@@ -19,6 +19,9 @@ from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.incident import raise_incident, resolve_incident
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+    from uuid import UUID
+
     import psycopg
 
     from scheduler_app.executors.interface import Executor
@@ -53,21 +56,6 @@ def active_runs(connection: psycopg.Connection[Any], *, shards: list[int]) -> se
         return {row[0] for row in cursor.fetchall()}
 
 
-def queue_slots(connection: psycopg.Connection[Any], *, alive_s: float) -> dict[str, int]:
-    """Slots of the workers that are alive, by queue."""
-    slots: dict[str, int] = {}
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(
-            "SELECT detail FROM job WHERE kind = 'worker' AND ended_at IS NULL"
-            " AND job_is_alive(ended_at, heartbeat_at, %s)",
-            [alive_s],
-        )
-        for (detail,) in cursor.fetchall():
-            for queue in detail.get("queues", ()):
-                slots[queue] = slots.get(queue, 0) + int(detail.get("concurrency", 0))
-    return slots
-
-
 def unpublished(
     connection: psycopg.Connection[Any], *, terms: dict[int, int], older_than_s: float
 ) -> list[Message]:
@@ -92,11 +80,13 @@ def republish_unclaimed(
     identity: str,
     leases: Leases,
     terms: dict[int, int],
+    served: Container[str],
 ) -> int:
     """Attempts whose message seems lost are with the carrier again: the same attempts; how many.
 
     A message counts as lost when its queue is empty, or when a delivery published later to the
-    same queue was claimed. After ``REPUBLISH_MAX`` rounds there is an incident, never a failed task.
+    same queue was claimed. After ``REPUBLISH_MAX`` rounds, or where the queue is not one of
+    ``served``, there is an incident, never a failed task.
     """
     rows = _unclaimed(connection, terms) + callbacks.unclaimed(connection, terms)
     if not rows:
@@ -105,8 +95,9 @@ def republish_unclaimed(
     again: list[Message] = []
     for row in rows:
         queue = row["queue"]
+        told = f"published {row['publish_count']} times and never claimed"
         if row["publish_count"] > settings.REPUBLISH_MAX:
-            _nobody_listens(connection, queue, row)
+            _nobody_listens(connection, queue, row["attempt_id"], told)
         if depths[queue] == 0 or row["overtaken"]:
             again.append(
                 Message(
@@ -118,8 +109,8 @@ def republish_unclaimed(
                     queue=queue,
                 )
             )
-        elif not row["queue_has_worker"]:
-            _nobody_listens(connection, queue, row)
+        elif queue not in served:
+            _nobody_listens(connection, queue, row["attempt_id"], told)
     if not again:
         return 0
     with connection.transaction():
@@ -128,6 +119,31 @@ def republish_unclaimed(
     taken = executor.publish(again, identity=identity)
     logger.info("published again", extra={"attempts": len(taken)})
     return len(taken)
+
+
+def watch_for_takers(
+    connection: psycopg.Connection[Any], *, terms: dict[int, int], served: Container[str]
+) -> None:
+    """An incident is open for each queue, not one of ``served``, whose messages no carrier took.
+
+    A broker keeps a message for a queue that nobody serves; sockets do not, and the attempt stays
+    unpublished until a worker comes.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT DISTINCT ON (p.queue) p.queue, p.id"
+            " FROM attempt p LEFT JOIN task_instance i ON i.id = p.ti_id"
+            " WHERE p.shard = ANY(%s) AND p.is_live AND p.state = 'issued'"
+            "  AND p.published_at IS NULL AND i.held_by IS NULL"
+            "  AND (i.attempt_id = p.id OR p.kind = 'callback')"
+            "  AND p.issued_at < clock_timestamp() - make_interval(secs => %s::float8)"
+            " ORDER BY p.queue, p.issued_at",
+            [list(terms), settings.QUEUED_TIMEOUT_S],
+        )
+        rows = cursor.fetchall()
+    for queue, attempt_id in rows:
+        if queue not in served:
+            _nobody_listens(connection, queue, attempt_id, "taken by no worker")
 
 
 def resolve_queue_incidents(connection: psycopg.Connection[Any]) -> None:
@@ -263,10 +279,7 @@ def _unclaimed(connection: psycopg.Connection[Any], terms: dict[int, int]) -> li
             "  EXISTS (SELECT 1 FROM attempt q WHERE q.id > p.id AND q.queue = p.queue"
             "   AND q.published_at > p.published_at"
             "   AND q.started_at < clock_timestamp() - make_interval(secs => %(served_s)s::float8))"
-            "   AS overtaken,"
-            "  EXISTS (SELECT 1 FROM job j WHERE j.kind = 'worker' AND j.ended_at IS NULL"
-            "   AND job_is_alive(j.ended_at, j.heartbeat_at, %(alive_s)s)"
-            "   AND j.detail->'queues' ? p.queue) AS queue_has_worker"
+            "   AS overtaken"
             " FROM attempt p JOIN task_instance i ON i.id = p.ti_id AND i.attempt_id = p.id"
             " WHERE p.shard = ANY(%(shard)s) AND p.is_live AND p.state = 'issued'"
             "  AND i.held_by IS NULL"
@@ -275,7 +288,6 @@ def _unclaimed(connection: psycopg.Connection[Any], terms: dict[int, int]) -> li
             {
                 "shard": list(terms),
                 "served_s": SERVED_WITHIN_S,
-                "alive_s": settings.JOB_ALIVE_S,
                 "timeout_s": settings.QUEUED_TIMEOUT_S,
                 "limit": BATCH_MAX,
             },
@@ -305,14 +317,15 @@ def _running(
         return cursor.fetchall()
 
 
-def _nobody_listens(connection: psycopg.Connection[Any], queue: str, row: dict[str, Any]) -> None:
+def _nobody_listens(
+    connection: psycopg.Connection[Any], queue: str, attempt_id: UUID, what: str
+) -> None:
     raise_incident(
         connection,
         kind="nobody_listens",
         subject=queue,
         message=(
-            f"Nobody listens on queue {queue!r}: attempt {row['attempt_id']} was published "
-            f"{row['publish_count']} times and never claimed. Start a worker with "
-            f"--queues {queue}."
+            f"Nobody listens on queue {queue!r}: attempt {attempt_id} was {what}. Start a worker "
+            f"with --queues {queue}."
         ),
     )

@@ -153,12 +153,16 @@ def note_republished(connection: psycopg.Connection[Any], *, attempt_ids: Sequen
         )
 
 
-def ask_for_publication(connection: psycopg.Connection[Any], *, attempt_id: UUID) -> None:
-    """The next sweep publishes the attempt again, if it is still issued."""
+def ask_for_publication(
+    connection: psycopg.Connection[Any], *, attempt_ids: Sequence[UUID]
+) -> None:
+    """The next sweep publishes each of these attempts again that is still issued."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE attempt SET published_at = NULL WHERE id = %s AND state = 'issued'",
-            [attempt_id],
+            "WITH l AS (SELECT id FROM attempt WHERE id = ANY(%s) AND state = 'issued'"
+            "  ORDER BY id FOR NO KEY UPDATE)"
+            " UPDATE attempt p SET published_at = NULL FROM l WHERE p.id = l.id",
+            [list(attempt_ids)],
         )
 
 
@@ -331,7 +335,7 @@ def fail_killed(
         row = cursor.fetchone()
     if row is None:
         return None
-    if callbacks and not row[1]:  # of a retry that does not follow, none is due
+    if callbacks:
         issue_after(connection, moved={attempt_id: callbacks})
     return int(row[0])
 

@@ -91,6 +91,12 @@ def child() -> Child:
     return _child
 
 
+def end_child() -> None:
+    """The connection to the database is closed in order; the process is about to end by itself."""
+    if _child is not None:
+        _child.link.close()
+
+
 def _die_with_parent(main_pid: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -128,7 +128,7 @@ def record_refusal(
     with connection.transaction():
         if code == "refused_frozen" and facts is not None and facts.is_callback:
             # Published again as soon as the freeze is over.
-            ask_for_publication(connection, attempt_id=delivery.attempt_id)
+            ask_for_publication(connection, attempt_ids=[delivery.attempt_id])
         if verdict.verdict == "ghost":
             record_ghost_attempt(
                 connection,

@@ -7,16 +7,15 @@ request tells the witness of each step. So nothing of a task's fate hangs on Cel
 from __future__ import annotations
 
 import logging
-import re
 import weakref
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from celery import Task, shared_task
 from celery.exceptions import WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
 
+from scheduler_app.executors import delivery
 from scheduler_app.executors.celery import TASK_NAME
 from scheduler_app.worker.execute import execute_delivery
 from scheduler_app.worker.witness import witness
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from scheduler_app.worker.outcome import Outcome
 
 STRATEGY: Final = f"{__name__}:strategy"
-IDENTITY: Final = re.compile(r"[0-9A-Za-z:-]{1,250}")  # see transitions.identity
-BIGINT_MAX: Final = 2**63 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -132,14 +129,6 @@ def is_delivery(message: Any) -> bool:
     """Whether the message carries what a delivery carries, and nothing else."""
     try:
         args, kwargs, _ = message.payload
-        attempt_id, ti_id, fence, token, identity = args
-        is_named = message.headers["id"] == attempt_id == str(UUID(attempt_id))
-        is_identity = IDENTITY.fullmatch(identity) is not None
+        return bool(delivery.is_delivery(args) and message.headers["id"] == args[0] and not kwargs)
     except Exception:  # noqa: BLE001 - whatever a stranger's message makes of this
         return False
-    return (
-        is_named
-        and not kwargs
-        and is_identity
-        and all(type(n) is int and 0 <= n <= BIGINT_MAX for n in (ti_id, fence, token))
-    )

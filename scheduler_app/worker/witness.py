@@ -22,18 +22,14 @@ import psycopg
 from scheduler_app.processes.attempt_records import records_of
 from scheduler_app.rules import reconcile
 from scheduler_app.rules.states import AttemptOutcome
-from scheduler_app.rules.stopping import Stage, ended_by, explain
 from scheduler_app.transitions.attempt import hand_back
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
 from scheduler_app.transitions.inquiry import Holding
 from scheduler_app.worker.facts import Facts, facts_of
 from scheduler_app.worker.folder import REPORT, STOP
 from scheduler_app.worker.link import KeptConnection
-from scheduler_app.worker.offspring import Process, send
 from scheduler_app.worker.outcome import HANDED_BACK, REPORTED, Outcome
-from scheduler_app.worker.report import Report, signature, storable
-from scheduler_app.worker.report import send as send_report
-from scheduler_app.worker.stopped import Stopped, record_stopped
+from scheduler_app.worker.report import Report, send, signature, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,14 +59,12 @@ class Execution:
     since: float
     limit_s: float | None = None  # its own time limit
     limit_at: float | None = None  # that should have ended it by then
-    stop_why: str = ""  # empty: nobody wants it to stop
-    stage: Stage = Stage.EXCEPTION  # of stopping it
-    next_stage_at: float | None = None  # null: who asked decides for itself
-    may_retry: bool = False  # once it was stopped
-    offspring: frozenset[Process] = frozenset()  # what it had started when a stage began
+    stop_at: float | None = None  # it was asked to stop, and is killed then
+    stop_why: str = ""
     is_handed_back: bool = False  # once it has ended without a report
     is_announced: bool = False  # pages were told that it runs
     known: Record | None = None  # what the database said of it then; it may lose its records
+    is_pools: bool = False  # its pool alone tells of its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,6 @@ class Exit:
     pid: int
     kind: str
     payload: dict[str, Any] = field(default_factory=dict)
-    stopped: Stopped | None = None  # it ended without a report, and because it had to
 
 
 class Witness:
@@ -114,10 +107,15 @@ class Witness:
 
     # -- told by the event loop ---------------------------------------------------------------
 
-    def accepted(self, pid: int, attempt_id: str) -> None:
-        """The child has the delivery."""
+    def accepted(self, pid: int, attempt_id: str, *, pool_tells: bool = False) -> None:
+        """The child has the delivery. ``pool_tells``: ``lost`` is sure to be called if it dies.
+
+        Otherwise its death is believed as soon as it is seen, whatever the pool will say of it later.
+        """
         self._watch.add(pid)
-        self._executions[pid] = Execution(UUID(attempt_id), pid, time.monotonic())
+        self._executions[pid] = Execution(
+            UUID(attempt_id), pid, time.monotonic(), is_pools=pool_tells
+        )
 
     def returned(self, pid: int | None, attempt_id: str, outcome: Outcome) -> None:
         """The child is through with the delivery."""
@@ -130,15 +128,12 @@ class Witness:
             self._add(Exit(execution.attempt_id, execution.pid, reconcile.HANDED_BACK))
         elif outcome.what == REPORTED:
             is_success = outcome.outcome in _GOOD
-            payload: dict[str, Any] = {"outcome": outcome.outcome}
-            if outcome.outcome == AttemptOutcome.TERMINATED:
-                payload |= {"why": execution.stop_why, "stopped_by": outcome.stopped_by}
             self._add(
                 Exit(
                     execution.attempt_id,
                     execution.pid,
                     reconcile.EXIT_SUCCESS if is_success else reconcile.EXIT_FAILED,
-                    payload,
+                    {"outcome": outcome.outcome},
                 )
             )
 
@@ -243,8 +238,9 @@ class Witness:
                 waiting.append((seen_at, pid, exit_code))
                 continue
             self._waiting.discard(pid)
-            execution = self._executions.pop(pid, None)
-            if execution is not None:
+            execution = self._executions.get(pid)
+            if execution is not None and not execution.is_pools:
+                self._executions.pop(pid, None)
                 self._bury(execution, exit_code)
         self._dead = waiting
 
@@ -252,18 +248,12 @@ class Witness:
         # What the child started must not go on unseen.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(execution.pid, signal.SIGKILL)
-        send(execution.offspring, signal.SIGKILL)
-        payload, stopped = _how(exit_code), None
+        payload = _how(exit_code)
         if execution.stop_why:
-            stage = ended_by(execution.stage, exit_code=exit_code)
-            payload |= {"why": execution.stop_why, "stopped_by": stage}
-            if not execution.is_handed_back:
-                stopped = Stopped(
-                    reason=explain(execution.stop_why, stage), may_retry=execution.may_retry
-                )
+            payload["why"] = execution.stop_why
             self._at.folder.drop(execution.attempt_id, STOP)
         kind = reconcile.HANDED_BACK if execution.is_handed_back else reconcile.EXIT_KILLED
-        self._add(Exit(execution.attempt_id, execution.pid, kind, payload, stopped))
+        self._add(Exit(execution.attempt_id, execution.pid, kind, payload))
         self.on_printed(execution.attempt_id, 0)
 
     def _write(self) -> None:
@@ -312,7 +302,7 @@ class Witness:
         """A report that the child spooled before its end is sent; else what is given back is."""
         content = self._at.folder.read(exit_.attempt_id, REPORT)
         if content is not None:
-            run_id = send_report(
+            run_id = send(
                 connection, Report(**content), source=self._source, job_id=self._at.job_id
             )
             self._at.folder.drop(exit_.attempt_id, REPORT)
@@ -326,21 +316,6 @@ class Witness:
                 worker_job_id=self._at.job_id,
                 reason="Its worker was stopped and gave it back.",
             )
-        elif exit_.stopped is not None:
-            moved = record_stopped(
-                connection,
-                exit_.stopped,
-                attempt_id=exit_.attempt_id,
-                job_id=self._at.job_id,
-                pid=exit_.pid,
-            )
-            if moved is not None:
-                self._notices.both(
-                    runs=[moved.run_id],
-                    topics=[f"run:{moved.run_id}", f"ti:{moved.ti_id}", "runs"],
-                    callbacks=moved.has_callbacks,
-                )
-            return
         else:
             return
         if run_id is not None:
@@ -387,7 +362,8 @@ class Witness:
         execution = self._executions.get(pid)
         if execution is None or str(execution.attempt_id) != attempt_id:
             return None
-        del self._executions[pid]
+        if self._executions.pop(pid, None) is None:
+            return None  # its thread was first
         if execution.stop_why:
             self._at.folder.drop(execution.attempt_id, STOP)
         return execution

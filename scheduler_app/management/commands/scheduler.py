@@ -6,12 +6,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from celery.app import app_or_default
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from scheduler_app.catalog.service import Catalog
-from scheduler_app.executors.celery import CeleryExecutor
+from scheduler_app.executors.choice import chosen_executor
+from scheduler_app.executors.local_wire import NoFolder
 from scheduler_app.scheduler.service import Scheduler
 
 if TYPE_CHECKING:
@@ -31,7 +31,11 @@ class Command(BaseCommand):
         def watch_flows(on_scan: Callable[[dict[str, Any]], None], stop: threading.Event) -> None:
             Catalog(settings.FLOW_FOLDERS, on_scan=on_scan).run_forever(stop)
 
-        scheduler = Scheduler(executor=CeleryExecutor(app_or_default()), watch_flows=watch_flows)
+        try:
+            executor = chosen_executor()
+        except NoFolder as error:
+            raise CommandError(str(error)) from None
+        scheduler = Scheduler(executor=executor, watch_flows=watch_flows)
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
         if code := scheduler.run():

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.django_db
 class Carrier:
     """Takes every message, or none."""
 
+    carrier = "test"
+
     def __init__(self, *, takes: bool = True) -> None:
         self.takes = takes
         self.sent: list[tuple[Message, str]] = []

@@ -21,7 +21,7 @@ from scheduler_app.processes.job import TWIN_EXIT, JobRow
 from scheduler_app.queries import jobs, metrics, shown
 from scheduler_app.queries.filters import JobFilter
 from scheduler_app.queries.scope import EVERYTHING
-from scheduler_app.scheduler import sweep
+from scheduler_app.scheduler import reach
 from scheduler_app.transitions.job import ask_job_to_stop, beat_job, end_job
 from tests import factories
 from tests.integration.simulation.clock import Clock
@@ -113,7 +113,8 @@ def test_lists_filters_metrics_and_queues_agree_on_who_is_alive(
         (row,) = jobs.page(JobFilter(alive=(asked,)), EVERYTHING).rows
         assert row.id == found.pk
     assert metrics.numbers().jobs_alive == {"worker": 1}
-    assert sweep.queue_slots(raw, alive_s=settings.JOB_ALIVE_S) == {"default": 2}
+    stations = reach.alive(raw, alive_s=settings.JOB_ALIVE_S)
+    assert reach.queue_slots(stations, carrier="celery") == {"default": 2}
 
 
 # -- stopped from outside ----------------------------------------------------------------------

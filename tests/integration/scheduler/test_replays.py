@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class Carrier:
     """A broker, which stands at the process's edge; by default one that forgot everything."""
 
+    carrier = "celery"
+
     def __init__(self, depth: int = 0) -> None:
         self.depth = depth
         self.published: list[Any] = []
@@ -123,6 +125,7 @@ def test_b031_a_message_that_the_broker_lost_is_sent_again_for_the_same_attempt(
         "identity": "here",
         "leases": world.leases,
         "terms": world.leases.terms(),
+        "served": {"default"},
     }
     assert sweep.republish_unclaimed(raw, **arguments) == 0, "not before its time"
     raw.execute("UPDATE attempt SET published_at = published_at - interval '1 hour'")
@@ -149,6 +152,7 @@ def test_b031_a_message_that_was_overtaken_in_a_busy_queue_is_sent_again(
         "identity": "here",
         "leases": world.leases,
         "terms": world.leases.terms(),
+        "served": {"default"},
     }
     assert sweep.republish_unclaimed(raw, **arguments) == 0, "it may still be in the queue"
     raw.execute(
@@ -177,6 +181,7 @@ def test_b031_a_queue_without_a_worker_is_an_incident_that_names_it_and_never_a_
         identity="here",
         leases=world.leases,
         terms=world.leases.terms(),
+        served={"default"},
     )
     incident = Incident.objects.get(resolved_at=None)
     assert (incident.kind, incident.subject) == ("nobody_listens", "gpu")

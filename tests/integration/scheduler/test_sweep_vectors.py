@@ -654,6 +654,7 @@ def _play_stuck(stage: Stage, settings: Any, given: dict[str, Any]) -> tuple[int
         identity="here",
         leases=stage.world.leases,
         terms=stage.world.leases.terms(),
+        served={"default"},
     )
     return number, carrier
 

@@ -191,7 +191,7 @@ class PostgresDatabase(Database):
         attempt.note_republished(self._connection, attempt_ids=list(map(_id, attempt_ids)))
 
     def ask_for_publication(self, attempt_id: int) -> None:
-        attempt.ask_for_publication(self._connection, attempt_id=_id(attempt_id))
+        attempt.ask_for_publication(self._connection, attempt_ids=[_id(attempt_id)])
 
     def unpublished(self) -> list[Message]:
         found = sweep.unpublished(

@@ -38,6 +38,8 @@ TRUSTED_S: Final = 1e9  # a scheduler believes in its term until the database sa
 class Carrier:
     """Takes every message into the world's bag."""
 
+    carrier = "celery"
+
     def __init__(self, world: ServiceWorld) -> None:
         self._world = world
 
@@ -235,6 +237,7 @@ class ServiceWorld(PostgresWorld):
                 identity="",
                 leases=station.leases,
                 terms=terms,
+                served={"default"},
             )
 
         return bool(self.db.live) and self._deciding(r, step)

@@ -13,7 +13,6 @@ import pytest
 from scheduler_app.processes import database
 from scheduler_app.transitions.attempt import lose
 from scheduler_app.worker import folder, leftovers, link
-from scheduler_app.worker.guard import ASK
 from tests.workshop import Hints, wait_until
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def test_a_delivery_that_waits_ends_unclaimed_when_it_is_asked_to_stop(
     child = workshop.start(message)
     wait_until(lambda: list(workshop.station.notes.read()))
     workshop.folder.write(message.attempt_id, folder.STOP, {"why": "its worker stops"})
-    os.kill(child.pid, ASK)
+    os.kill(child.pid, signal.SIGTERM)
     assert child.outcome().what == "unclaimed"
     assert workshop.attempt(message).state == "issued"
     assert not (tmp_path / "ran").exists()

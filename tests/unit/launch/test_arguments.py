@@ -14,6 +14,12 @@ def test_without_flags_there_is_one_of_each_on_port_8000() -> None:
     assert (options.port, options.data_dir) == (8000, ROOT / ".daylight")
     assert (options.schedulers, options.triggerers, options.concurrency) == (1, 1, 2)
     assert (options.flows, options.examples, options.admin_password) == ((), True, "")
+    assert options.executor == "celery"
+
+
+def test_the_local_executor_may_make_a_process_per_task() -> None:
+    options = arguments.parse(["--executor", "local", "--concurrency", "0"], {})
+    assert (options.executor, options.concurrency) == ("local", 0)
 
 
 def test_every_flag_is_a_variable_too(tmp_path: Path) -> None:
@@ -28,7 +34,7 @@ def test_every_flag_is_a_variable_too(tmp_path: Path) -> None:
         "DAYLIGHT_SCHEDULERS": "2",
         "DAYLIGHT_TRIGGERERS": "3",
         "DAYLIGHT_CONCURRENCY": "4",
-        "DAYLIGHT_EXECUTOR": "celery",
+        "DAYLIGHT_EXECUTOR": "local",
         "DAYLIGHT_ADMIN_PASSWORD": "secret",
     }
     by_variable = arguments.parse([], environ)
@@ -36,7 +42,7 @@ def test_every_flag_is_a_variable_too(tmp_path: Path) -> None:
         [
             *("--port", "8100", "--data-dir", str(tmp_path / "data"), "--flows", str(one)),
             *("--flows", str(two), "--no-examples", "--schedulers", "2", "--triggerers", "3"),
-            *("--concurrency", "4", "--executor", "celery", "--admin-password", "secret"),
+            *("--concurrency", "4", "--executor", "local", "--admin-password", "secret"),
         ],
         {},
     )
@@ -61,7 +67,10 @@ def test_the_folders_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (["--port", "x"], {}, "--port: 'x' is no port between 1 and 65535"),
         ([], {"DAYLIGHT_PORT": "70000"}, "--port: '70000' is no port"),
         (["--schedulers", "0"], {}, "--schedulers: '0' is no number between 1 and 64"),
-        (["--executor", "local"], {}, "the executor 'local' does not exist yet; there is celery"),
+        (["--executor", "lokal"], {}, "there is no executor 'lokal'; choose celery or local"),
+        ([], {"DAYLIGHT_EXECUTOR": "ray"}, "--executor: there is no executor 'ray'"),
+        (["--concurrency", "-1"], {}, "--concurrency: '-1' is no number between 0 and 512"),
+        (["--concurrency", "0"], {}, "--concurrency 0 (a process per task) needs --executor local"),
         (["--flows", "/does/not/exist"], {}, "--flows: /does/not/exist is not a folder"),
         ([], {"DAYLIGHT_FLOWS": "/does/not/exist"}, "--flows: /does/not/exist is not a folder"),
         (["--no-such-flag"], {}, "unrecognized arguments: --no-such-flag"),

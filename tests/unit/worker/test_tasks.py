@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_app.executors.celery import arguments
+from scheduler_app.executors.delivery import arguments
 from scheduler_app.transitions.attempt import Message
 from scheduler_app.worker.tasks import is_delivery
 

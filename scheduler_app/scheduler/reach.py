@@ -1,0 +1,96 @@
+"""Which workers this scheduler's executor reaches, and who is out of everybody's reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg.rows import class_row, tuple_row
+
+from scheduler_app.transitions.incident import raise_incident, resolve_incident
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    import psycopg
+
+NO_LIMIT: Final = 1_000_000  # slots of a worker that makes a process per task
+NOT_REACHED: Final = "worker_not_reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """A worker or a scheduler that is alive."""
+
+    id: UUID
+    kind: str
+    hostname: str
+    pid: int
+    detail: dict[str, Any]
+
+    @property
+    def carrier(self) -> str:
+        """What carries its deliveries; rows of before there was a choice do not say it."""
+        return str(self.detail.get("carrier", "celery"))
+
+    def queues(self) -> list[str]:
+        """What a worker serves."""
+        return list(self.detail.get("queues", ()))
+
+    def slots(self) -> int:
+        """How many tasks a worker executes at a time."""
+        concurrency = self.detail.get("concurrency")
+        return NO_LIMIT if concurrency == 0 else int(concurrency or 0)
+
+
+def alive(connection: psycopg.Connection[Any], *, alive_s: float) -> list[Station]:
+    """Workers and schedulers that beat lately."""
+    with connection.cursor(row_factory=class_row(Station)) as cursor:
+        cursor.execute(
+            "SELECT id, kind, hostname, pid, detail FROM job"
+            " WHERE kind IN ('worker', 'scheduler') AND ended_at IS NULL"
+            "  AND job_is_alive(ended_at, heartbeat_at, %s)",
+            [alive_s],
+        )
+        return cursor.fetchall()
+
+
+def queue_slots(stations: Iterable[Station], *, carrier: str) -> dict[str, int]:
+    """Slots of the workers that this carrier reaches, by queue."""
+    slots: dict[str, int] = {}
+    for station in stations:
+        if station.kind == "worker" and station.carrier == carrier:
+            for queue in station.queues():
+                slots[queue] = slots.get(queue, 0) + station.slots()
+    return slots
+
+
+def watch_for_unreached(connection: psycopg.Connection[Any], stations: Iterable[Station]) -> None:
+    """An incident is open for each live worker whose carrier is no live scheduler's."""
+    stations = list(stations)
+    carriers = {station.carrier for station in stations if station.kind == "scheduler"}
+    unreached = {
+        str(station.id): station
+        for station in stations
+        if station.kind == "worker" and station.carrier not in carriers
+    }
+    for subject, worker in unreached.items():
+        raise_incident(
+            connection,
+            kind=NOT_REACHED,
+            subject=subject,
+            message=(
+                f"The worker {worker.hostname}:{worker.pid} gets no tasks: it takes them from"
+                f" {worker.carrier}, and the schedulers hand them out by"
+                f" {', '.join(sorted(carriers))}. Start both with the same DAYLIGHT_EXECUTOR; local"
+                " ones on one machine, with the same DAYLIGHT_DATA_DIR."
+            ),
+        )
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT subject FROM incident WHERE kind = %s AND resolved_at IS NULL", [NOT_REACHED]
+        )
+        open_subjects = {row[0] for row in cursor.fetchall()}
+    for subject in open_subjects - unreached.keys():
+        resolve_incident(connection, kind=NOT_REACHED, subject=subject)

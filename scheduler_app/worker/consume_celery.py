@@ -1,0 +1,95 @@
+"""Deliveries over Celery: its event loop and prefork pool, with our own way from message to child."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from celery import signals
+from celery.worker import state
+from celery.worker.worker import WorkController
+
+from scheduler_app.executors.celery import CARRIER, broker_queue
+from scheduler_app.worker.child import start_child
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from scheduler_app.worker.consumer import Duties
+
+TURN_S: Final = 0.5
+POOL_LOST_WAIT_S: Final = 1.0  # where children cannot be watched, the pool notices after so long
+
+logger = logging.getLogger(__name__)
+
+
+class CeleryConsumer:
+    """What waits stays in the broker; a stop gives nothing back, since nothing was fetched ahead."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._is_stopping = False
+        self._paused: Any = None  # the message consumer that was paused
+
+    @property
+    def carrier(self) -> str:
+        """See ``Consumer.carrier``."""
+        return CARRIER
+
+    def stop(self) -> None:
+        """See ``Consumer.stop``."""
+        self._is_stopping = True
+        setattr(state, "should_stop", 0)  # noqa: B010 - the stub says it is always None
+
+    def run(self, duties: Duties) -> int:
+        """See ``Consumer.run``."""
+        self._duties = duties
+        self._app.conf.worker_lost_wait = POOL_LOST_WAIT_S
+        self._app.conf.worker_disable_prefetch = True
+        self._app.conf.worker_pool_start_method = "fork"
+        signals.setup_logging.connect(_keep_logging, weak=False)
+        signals.worker_process_init.connect(_on_child, weak=False)
+        controller = WorkController(
+            app=self._app,
+            hostname=f"{duties.name or 'worker'}-{duties.job_id}@{socket.gethostname()}",
+            queues=[broker_queue(queue) for queue in duties.queues],
+            concurrency=duties.concurrency,
+            pool_cls="prefork",
+            loglevel="WARNING",
+            ready_callback=self._on_ready,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        controller.start()
+        return int(controller.exitcode or 0)
+
+    def _on_ready(self, consumer: Any) -> None:
+        logger.info(
+            "the worker takes deliveries",
+            extra={"queues": self._duties.queues, "concurrency": self._duties.concurrency},
+        )
+        consumer.hub.call_repeatedly(TURN_S, self._turn, consumer)
+
+    def _turn(self, consumer: Any) -> None:
+        """Part of the event loop: consumes exactly while children may start something."""
+        may_start = self._duties.turn()
+        messages = consumer.task_consumer
+        if messages is None or self._is_stopping:
+            return
+        if not may_start and self._paused is not messages:
+            messages.cancel()
+            self._paused = messages
+        elif may_start and self._paused is not None:
+            if self._paused is messages:  # else a new connection to the broker consumes already
+                messages.consume()
+            self._paused = None
+
+
+def _keep_logging(**_: Any) -> None:
+    """Celery leaves logging as Django has set it up."""
+
+
+def _on_child(**_: Any) -> None:
+    start_child()
