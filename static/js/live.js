@@ -79,7 +79,6 @@ function refresh() {
   }
   asked = false;
   waiting = 0;
-  lastPoll = Math.max(lastPoll, Date.now());
   window.htmx.trigger(page, "live:refresh");
   paint();
 }
@@ -174,9 +173,7 @@ function check() {
     connect();
   }
   const wait = now - lastTouch > IDLE_AFTER_MS ? POLL_IDLE_MS : POLL_MS;
-  // Where the server hears of no changes itself, an open socket is no reason to wait for them.
-  const polls = !socketOpen || feed === "polling";
-  if (polls && !document.hidden && now - lastPoll > wait) {
+  if (!socketOpen && !document.hidden && now - lastPoll > wait) {
     lastPoll = now + Math.random() * JITTER * wait;
     schedule(0);
   }
