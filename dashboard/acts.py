@@ -18,7 +18,7 @@ from scheduler_app.operations.reasons import REASON_CHARACTERS_MAX
 from scheduler_app.rules import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django.http import HttpRequest, HttpResponse
 
@@ -43,6 +43,11 @@ class Sheet:
     effects: Sequence[str] = ()
     included: Sequence[Subject] = ()
     excluded: Sequence[Subject] = ()
+
+
+def subjects(found: Iterable[Any]) -> tuple[Subject, ...]:
+    """What an operation's plan says of each record."""
+    return tuple(Subject(name=one.name, state=one.state, effect=one.effect) for one in found)
 
 
 def answer_sheet(

@@ -28,7 +28,7 @@ EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
     | {"records", "ghosts", "ghost audits"}
 )
-WORDS: Final = {"q": "name contains"}
+WORDS: Final = {"q": "name contains", "noun": "record", "at_gte": "from", "at_lte": "until"}
 HINTS: Final = {"date-time": "2026-01-31T02:00Z"}
 
 

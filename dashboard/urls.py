@@ -38,11 +38,17 @@ urlpatterns = [
     path("flows/<flow_id:flow_id>/runs/<run_key:run_id>/", runs.run_by_key, name="run_by_key"),
     path("runs/", runs.run_list, name="run_list"),
     path("runs/<int:run>/", runs.run_detail, name="run_detail"),
+    path("runs/<int:run>/terminate/", runs.run_terminate, name="run_terminate"),
     path("task-instances/", task_instances.task_instance_list, name="task_instance_list"),
     path(
         "task-instances/<int:ti>/",
         task_instances.task_instance_detail,
         name="task_instance_detail",
+    ),
+    path(
+        "task-instances/<int:ti>/terminate/",
+        task_instances.task_instance_terminate,
+        name="task_instance_terminate",
     ),
     path("attempts/", attempts.attempt_list, name="attempt_list"),
     path("attempts/<uuid:attempt_id>/", attempts.attempt_detail, name="attempt_detail"),

@@ -15,6 +15,7 @@ from scheduler_app.queries import (
     attempts,
     executor_events,
     flow_files,
+    ghosts,
     health,
     incidents,
     lease_events,
@@ -26,10 +27,10 @@ from scheduler_app.queries import (
 from scheduler_app.queries.filters import (
     AttemptFilter,
     EventFilter,
+    GhostFilter,
     IncidentFilter,
     LeaseEventFilter,
     RunFilter,
-    TaskInstanceFilter,
 )
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from dashboard.answer import Reading
+    from scheduler_app.queries.attempts import AttemptRow
     from scheduler_app.queries.runs import RunRow
-    from scheduler_app.queries.task_instances import TaskInstanceRow
 
 WINDOW: Final = timedelta(hours=24)
 TROUBLES_MAX: Final = 5
-FAILED_MAX: Final = 200  # task instances looked at to find the first of each run
+FAILED_MAX: Final = 200  # attempts looked at to find the first of each run
 LEASE_EVENTS_MAX: Final = 5
 
 
@@ -52,7 +53,7 @@ class Trouble:
     """A run that failed, and the first thing that went wrong in it."""
 
     run: RunRow
-    ti: TaskInstanceRow | None  # the first that failed itself
+    attempt: AttemptRow | None  # of the first task instance that failed itself
     said: str  # what its attempt said, or why the run counts as failed
     blocked: int  # task instances that could not start because of it
 
@@ -81,31 +82,38 @@ def home(request: HttpRequest) -> HttpResponse:
     """The state of the whole stack."""
     reading = answer.begin(request)
     since = reading.now - WINDOW
-    state = health.health(reading.scope)
+    _, components = health.components(reading.scope)
     failed = runs.page(
         RunFilter(state=("failed",), ended_at_gte=since, order="-ended_at", limit=TROUBLES_MAX),
         reading.scope,
     )
+    asides, haunting = _asides(reading, since)
     context = {
-        "health": state,
-        "sentence": _sentence(state),
+        "components": components,
+        "is_healthy": all(component.is_healthy for component in components),
+        "sentence": _sentence(components),
         "numbers": now.now(reading.scope),
         "since": in_address(since),
         "failed": failed.counts,
         "troubles": _troubles(reading, failed.rows),
         "incidents": incidents.page(IncidentFilter(state=("open",)), reading.scope),
         "faulty": flow_files.faulty(reading.scope),
-        "asides": _asides(reading, since),
+        "asides": asides,
+        "haunting": haunting,
         "lease_events": lease_events.page(LeaseEventFilter(limit=LEASE_EVENTS_MAX), reading.scope),
     }
     return answer.answer(
-        request, "dashboard/home.html", reading, context, topics=["home", "runs", "leases", "flows"]
+        request,
+        "dashboard/home.html",
+        reading,
+        context,
+        topics=["home", "runs", "leases", "flows", "ghosts"],
     )
 
 
-def _sentence(state: health.Health) -> str:
+def _sentence(components: tuple[health.Component, ...]) -> str:
     """What an on-call reader needs first, in one sentence."""
-    sick = [component for component in state.components if not component.is_healthy]
+    sick = [component for component in components if not component.is_healthy]
     if not sick:
         return "Every component gets on."
     parts = [
@@ -121,24 +129,29 @@ def _troubles(reading: Reading, failed: tuple[RunRow, ...]) -> tuple[Trouble, ..
     ids = tuple(run.id for run in failed)
     if not ids:
         return ()
-    asked = TaskInstanceFilter(run=ids, state=("failed",), order="-ended_at", limit=FAILED_MAX)
-    first = {ti.run: ti for ti in task_instances.page(asked, reading.scope).rows}
-    tis = tuple(ti.id for ti in first.values())
-    last = attempts.page(AttemptFilter(ti=tis, limit=FAILED_MAX), reading.scope) if tis else None
-    said = {one.ti: one.outcome_reason or "" for one in last.rows} if last else {}
+    # The run is over, so a current attempt without a success belongs to a task instance that failed.
+    asked = AttemptFilter(
+        run=ids,
+        kind=("task",),
+        outcome=("failed", "lost", "terminated"),
+        order="-ended_at",
+        limit=FAILED_MAX,
+    )
+    first = {attempt.run: attempt for attempt in attempts.page(asked, reading.scope).rows}
     tallies = task_instances.state_counts(reading.scope, ids)
     return tuple(
         Trouble(
             run=run,
-            ti=(ti := first.get(run.id)),
-            said=(said.get(ti.id, "") if ti else "") or run.state_reason,
+            attempt=(attempt := first.get(run.id)),
+            said=(attempt.outcome_reason if attempt else "") or run.state_reason,
             blocked=tallies[run.id].get("upstream_failed", 0),
         )
         for run in failed
     )
 
 
-def _asides(reading: Reading, since: datetime) -> tuple[Aside, ...]:
+def _asides(reading: Reading, since: datetime) -> tuple[tuple[Aside, ...], int]:
+    """What came in the window by kind, and how many ghosts and suspects there are now."""
     kinds: tuple[tuple[str, str, str, lens.Noun[Any], Any], ...] = (
         ("runs", "run_list", "created_at_gte", runs.NOUN, RunFilter),
         ("attempts", "attempt_list", "issued_at_gte", attempts.NOUN, AttemptFilter),
@@ -150,12 +163,13 @@ def _asides(reading: Reading, since: datetime) -> tuple[Aside, ...]:
             EventFilter,
         ),
     )
-    return tuple(
-        _aside(
-            noun, url_name, name, since, lens.counts(source, kind(**{name: since}), reading.scope)
-        )
-        for noun, url_name, name, source, kind in kinds
+    lists = [(source, kind(**{name: since})) for _, _, name, source, kind in kinds]
+    *counted, haunting = lens.counts_together([*lists, (ghosts.NOUN, GhostFilter())], reading.scope)
+    asides = tuple(
+        _aside(noun, url_name, name, since, counts)
+        for (noun, url_name, name, _, _), counts in zip(kinds, counted, strict=True)
     )
+    return asides, haunting.shown
 
 
 def _aside(noun: str, url_name: str, name: str, since: datetime, counts: lens.Counts) -> Aside:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard import answer, listing
+from dashboard import acts, answer, listing
 from dashboard.addresses import carried
 from dashboard.pictures import picture_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
+from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.queries import (
     attempts,
     executor_events,
@@ -86,15 +87,16 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
 
 
 def _tab_counts(reading: Reading, run: int) -> dict[str, lens.Counts]:
-    scope = reading.scope
-    return {
-        "tasks": lens.counts(task_instances.NOUN, TaskInstanceFilter(run=(run,)), scope),
-        "attempts": lens.counts(attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS), scope),
-        "callbacks": lens.counts(
-            attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS), scope
-        ),
-        "events": lens.counts(executor_events.NOUN, EventFilter(run=(run,)), scope),
-    }
+    tasks, tries, callbacks, events = lens.counts_together(
+        [
+            (task_instances.NOUN, TaskInstanceFilter(run=(run,))),
+            (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS)),
+            (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS)),
+            (executor_events.NOUN, EventFilter(run=(run,))),
+        ],
+        reading.scope,
+    )
+    return {"tasks": tasks, "attempts": tries, "callbacks": callbacks, "events": events}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,3 +262,29 @@ _TAB_CONTEXTS: Final = {
     "events": _events,
     "details": _details,
 }
+
+
+@answer.sheet
+def run_terminate(request: HttpRequest, run: int) -> HttpResponse:
+    """What terminating would do; posted with a reason, everything unfinished is asked to end."""
+    reading = answer.begin(request)
+    row = runs.one(reading.scope, run)
+    actor = request.user.get_username()
+
+    def sheet() -> acts.Sheet:
+        plan = terminate_run(run_id=run, actor=actor, dry_run=True)
+        return acts.Sheet(
+            title=f"Terminate run {row.run_id}",
+            button=f"Terminate {len(plan.included)} unfinished tasks",
+            effects=["The run fails when the last of its processes has ended."],
+            included=acts.subjects(plan.included),
+            excluded=acts.subjects(plan.excluded),
+        )
+
+    def act(reason: str) -> str:
+        terminate_run(run_id=run, actor=actor, reason=reason)
+        return f"Run {row.run_id} was terminated; what runs of it is stopped within seconds."
+
+    return acts.answer_sheet(
+        request, reading, sheet=sheet, act=act, back=reverse("dashboard:run_detail", args=[run])
+    )

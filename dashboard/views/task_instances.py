@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from dashboard import answer, listing
+from django.urls import reverse
+
+from dashboard import acts, answer, listing
 from dashboard.logs import log_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
 from dashboard.views.runs import of_task_instances
+from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import attempts, executor_events, lens, runs, task_instances
 from scheduler_app.queries.filters import AttemptFilter, EventFilter, TaskInstanceFilter
 from scheduler_app.rules import errors
@@ -55,15 +58,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         "run": runs.one(reading.scope, row.run) if row.run_id else None,
         "tab": tab,
         "attempt": _current(reading, row, of_tab.get("log_attempt")),
-        "tab_counts": {
-            "attempts": lens.counts(
-                attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_TASKS), reading.scope
-            ),
-            "callbacks": lens.counts(
-                attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_CALLBACKS), reading.scope
-            ),
-            "events": lens.counts(executor_events.NOUN, EventFilter(ti=(ti,)), reading.scope),
-        },
+        "tab_counts": _tab_counts(reading, ti),
         **of_tab,
     }
     return answer.answer(
@@ -73,6 +68,18 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         context,
         topics=[f"ti:{ti}", f"run:{row.run}"],
     )
+
+
+def _tab_counts(reading: Reading, ti: int) -> dict[str, lens.Counts]:
+    tries, callbacks, events = lens.counts_together(
+        [
+            (attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_TASKS)),
+            (attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_CALLBACKS)),
+            (executor_events.NOUN, EventFilter(ti=(ti,))),
+        ],
+        reading.scope,
+    )
+    return {"attempts": tries, "callbacks": callbacks, "events": events}
 
 
 def _current(
@@ -158,3 +165,33 @@ _TAB_CONTEXTS: Final = {
     "events": _events,
     "details": _details,
 }
+
+
+@answer.sheet
+def task_instance_terminate(request: HttpRequest, ti: int) -> HttpResponse:
+    """What terminating would do; posted with a reason, the task instance is asked to end."""
+    reading = answer.begin(request)
+    row = task_instances.one(reading.scope, ti)
+    actor = request.user.get_username()
+
+    def sheet() -> acts.Sheet:
+        plan = terminate_task_instance(ti_id=ti, actor=actor, dry_run=True)
+        return acts.Sheet(
+            title=f"Terminate {row.task_id}",
+            button="Terminate this task",
+            effects=["Tasks behind it go by their trigger rules, as after any failure."],
+            included=acts.subjects(plan.included),
+            excluded=acts.subjects(plan.excluded),
+        )
+
+    def act(reason: str) -> str:
+        terminate_task_instance(ti_id=ti, actor=actor, reason=reason)
+        return f"{row.task_id} was terminated; what runs of it is stopped within seconds."
+
+    return acts.answer_sheet(
+        request,
+        reading,
+        sheet=sheet,
+        act=act,
+        back=reverse("dashboard:task_instance_detail", args=[ti]),
+    )

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.acts import ActRequestSerializer
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.stop_job import stop_job
 from scheduler_app.queries import jobs
@@ -59,15 +60,6 @@ class JobDetail(ApiView):
         return Response(JobSerializer(row).data)
 
 
-class StopRequestSerializer(serializers.Serializer[dict[str, Any]]):
-    """Why, unless it is only a preview."""
-
-    reason = serializers.CharField(
-        required=False, allow_blank=True, default="", trim_whitespace=False
-    )
-    dry_run = serializers.BooleanField(required=False, default=False)
-
-
 class StopPlanSerializer(serializers.Serializer[Any]):
     """What a stop does."""
 
@@ -83,10 +75,10 @@ class StopPlanSerializer(serializers.Serializer[Any]):
 class JobStop(ApiView):
     """Asking a process to end in order."""
 
-    @extend_schema(request=StopRequestSerializer, responses=StopPlanSerializer)
+    @extend_schema(request=ActRequestSerializer, responses=StopPlanSerializer)
     def post(self, request: Request, job_id: UUID) -> Response:
         """The process ends soon; ``dry_run`` only says what would follow."""
         jobs.one(self.scope, job_id)
-        body = bodies.checked(StopRequestSerializer, request)
+        body = bodies.checked(ActRequestSerializer, request)
         plan = stop_job(job_id=job_id, actor=request.user.get_username(), **body)
         return Response(StopPlanSerializer(plan).data)

@@ -10,7 +10,9 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializer
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import flows, runs
 from scheduler_app.queries.filters import RunFilter
@@ -78,6 +80,18 @@ class RunDetail(ApiView):
         del request
         row = runs.one(self.scope, run)
         return Response(RunSerializer(row).data)
+
+
+class RunTerminate(ApiView):
+    """Ending a run and everything unfinished in it."""
+
+    @extend_schema(request=ActRequestSerializer, responses=TerminationPlanSerializer)
+    def post(self, request: Request, run: int) -> Response:
+        """What has not started never starts, what runs is stopped; ``dry_run`` only says so."""
+        runs.one(self.scope, run)
+        body = bodies.checked(ActRequestSerializer, request)
+        plan = terminate_run(run_id=run, actor=request.user.get_username(), **body)
+        return Response(TerminationPlanSerializer(plan).data)
 
 
 class RunListOfFlow(RunList):

@@ -10,8 +10,10 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializer
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.send_event import send_event
+from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import task_instances
 from scheduler_app.queries.filters import TaskInstanceFilter
 
@@ -49,6 +51,8 @@ class TaskInstanceSerializer(StandingSerializer):
     ended_at = serializers.DateTimeField(allow_null=True)
     next_retry_at = serializers.DateTimeField(allow_null=True)
     next_method = serializers.CharField(allow_null=True)
+    stop_requested_at = serializers.DateTimeField(allow_null=True)
+    stop_reason = serializers.CharField(allow_null=True)
 
 
 class TaskInstanceList(NounList):
@@ -101,3 +105,15 @@ class TaskInstanceEvent(ApiView):
         body = bodies.checked(ExternalEventRequestSerializer, request)
         sent = send_event(ti_id=ti, actor=request.user.get_username(), **body)
         return Response(ExternalEventSerializer(sent).data, status=HTTPStatus.CREATED)
+
+
+class TaskInstanceTerminate(ApiView):
+    """Ending one task instance."""
+
+    @extend_schema(request=ActRequestSerializer, responses=TerminationPlanSerializer)
+    def post(self, request: Request, ti: int) -> Response:
+        """It fails without a retry, at once or when it has stopped; ``dry_run`` only says so."""
+        task_instances.one(self.scope, ti)
+        body = bodies.checked(ActRequestSerializer, request)
+        plan = terminate_task_instance(ti_id=ti, actor=request.user.get_username(), **body)
+        return Response(TerminationPlanSerializer(plan).data)

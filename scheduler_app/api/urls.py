@@ -83,6 +83,7 @@ V1: list[URLPattern | URLResolver] = [
     path("flows/<str:flow_id>/pause/", flows.FlowPause.as_view(is_paused=True)),
     path("flows/<str:flow_id>/unpause/", flows.FlowPause.as_view(is_paused=False)),
     *listed("runs", runs.RunList, "<int:run>", runs.RunDetail),
+    path("runs/<int:run>/terminate/", runs.RunTerminate.as_view()),
     *listed(
         "task-instances",
         task_instances.TaskInstanceList,
@@ -90,6 +91,7 @@ V1: list[URLPattern | URLResolver] = [
         task_instances.TaskInstanceDetail,
     ),
     path("task-instances/<int:ti>/event/", task_instances.TaskInstanceEvent.as_view()),
+    path("task-instances/<int:ti>/terminate/", task_instances.TaskInstanceTerminate.as_view()),
     *listed("attempts", attempts.AttemptList, "<uuid:attempt_id>", attempts.AttemptDetail),
     path("attempts/<uuid:attempt_id>/log/", attempts.AttemptLog.as_view()),
     *listed(

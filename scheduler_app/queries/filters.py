@@ -494,9 +494,19 @@ def _records_of_flows(flow_ids: tuple[str, ...]) -> Q:
 
 
 def _possibly_doubled(values: tuple[str, ...]) -> Q:
-    """User code ran although its result does not count: what it wrote may be there twice."""
-    doubled = Q(filter_code__in=visibility.POSSIBLE_DOUBLE_WRITES, ran=True)
-    return doubled if "double_write" in values else Q()
+    """User code ran although its result does not count: what it wrote may be there twice.
+
+    One record for each execution: its attempt, or its refused report where the attempt is current.
+    """
+    if "double_write" not in values:
+        return Q()
+    attempt = Q(
+        noun=visibility.ATTEMPT, filter_code__in=visibility.POSSIBLE_DOUBLE_WRITES, ran=True
+    )
+    report = Q(
+        noun=visibility.EXECUTOR_EVENT, filter_code="late_after_terminal", kind="late_report"
+    )
+    return attempt | report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

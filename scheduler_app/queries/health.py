@@ -43,7 +43,18 @@ class Health:
 
 
 def health(scope: Scope) -> Health:
-    """How each component does."""
+    """How each component does, and how many incidents are open."""
+    at, found = components(scope)
+    return Health(
+        now=at,
+        is_healthy=all(component.is_healthy for component in found),
+        components=found,
+        open_incidents=scope.shared(Incident.objects.filter(resolved_at__isnull=True)).count(),
+    )
+
+
+def components(scope: Scope) -> tuple[datetime, tuple[Component, ...]]:
+    """The database's clock, and how each component does by it."""
     dead_after_s = settings.HEARTBEAT_DEAD_AFTER_S
     now: datetime | None = None
     running: dict[str, list[tuple[bool, datetime, datetime]]] = {kind: [] for kind in COMPONENTS}
@@ -54,13 +65,7 @@ def health(scope: Scope) -> Health:
         now = clock
         running.setdefault(kind, []).append((is_alive, heartbeat_at, progress_at))
     at = now or clock_of_database()
-    components = tuple(_component(kind, beats, at, dead_after_s) for kind, beats in running.items())
-    return Health(
-        now=at,
-        is_healthy=all(component.is_healthy for component in components),
-        components=components,
-        open_incidents=scope.shared(Incident.objects.filter(resolved_at__isnull=True)).count(),
-    )
+    return at, tuple(_component(kind, beats, at, dead_after_s) for kind, beats in running.items())
 
 
 def clock_of_database() -> datetime:

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from uuid import UUID
 
 from django.db import connections
 from django.db.models import CharField, Model, Q, QuerySet, Value
@@ -110,17 +111,24 @@ class Standing:
         kept = self._said("kept_run")
         if kept is not None:
             return visibility.RUN, str(kept)
-        attempt = self.superseded_by or self._said("current_attempt_id")
-        if attempt is None or str(attempt) in {
-            str(getattr(self, "id", "")),
-            str(getattr(self, "record_id", "")),
-        }:
+        attempt = str(self.superseded_by or self._said("current_attempt_id"))
+        own = {str(getattr(self, name, "")) for name in ("id", "record_id")}
+        if attempt in own or not _is_uuid(attempt):
             return None
-        return visibility.ATTEMPT, str(attempt)
+        return visibility.ATTEMPT, attempt
 
     def _said(self, *names: str) -> Any:
         detail = self.filter_detail or {}
         return next((detail[name] for name in names if detail.get(name) is not None), None)
+
+
+def _is_uuid(text: str) -> bool:
+    """Whether the text is an attempt's id: an old row may hold anything."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +241,29 @@ def counts(noun: Noun[Any], asked: ListFilter, scope: Scope) -> Counts:
     with connections[matching.db].cursor() as cursor:
         cursor.execute(sql, parameters)
         return counts_of(cursor.fetchall()[0], is_exact=is_exact)
+
+
+def counts_together(
+    lists: Sequence[tuple[Noun[Any], ListFilter]], scope: Scope
+) -> tuple[Counts, ...]:
+    """The counts of several lists, in one statement and so from one snapshot."""
+    parts: list[str] = []
+    parameters: list[Any] = []
+    for place, (noun, asked) in enumerate(lists):
+        sql, given = counting(asked.matching(noun.rows(scope)), is_exact=asked.count == "exact")
+        parts.append(f"({sql}) l{place}")
+        parameters += given
+    using = lists[0][0].rows(scope).db
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {', '.join(parts)}", parameters)  # noqa: S608 - Django's own SQL
+        (line,) = cursor.fetchall()
+    return tuple(
+        counts_of(
+            line[COUNTED_COLUMNS * place : COUNTED_COLUMNS * (place + 1)],
+            is_exact=asked.count == "exact",
+        )
+        for place, (_, asked) in enumerate(lists)
+    )
 
 
 def rows_in(counts: Counts, asked: ListFilter) -> int:

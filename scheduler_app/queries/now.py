@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Count
+from django.db.models import Count, Value
 
 from scheduler_app.models import Lease, Run, TaskInstance
 from scheduler_app.queries import shown
@@ -32,13 +32,18 @@ def now(scope: Scope) -> Now:
     task_instances = scope.owned(
         TaskInstance.objects.filter(is_open=True, filter_code__isnull=True), "run__flow_id"
     )
-    return Now(
-        runs=_by(runs, shown.RUN_SHOWN),
-        task_instances=_by(task_instances, shown.TASK_SHOWN),
-        leases=_by(scope.shared(Lease.objects.all()), shown.LEASE_SHOWN),
+    found: dict[str, dict[str, int]] = {"runs": {}, "task_instances": {}, "leases": {}}
+    parts = (
+        _by("runs", runs, shown.RUN_SHOWN),
+        _by("task_instances", task_instances, shown.TASK_SHOWN),
+        _by("leases", scope.shared(Lease.objects.all()), shown.LEASE_SHOWN),
     )
+    for name, state, number in parts[0].union(*parts[1:], all=True):
+        found[name][str(state)] = number
+    return Now(**found)
 
 
-def _by(rows: QuerySet[Any], by: Combinable) -> dict[str, int]:
-    counted = rows.order_by().values_list(by).annotate(n=Count("*"))
-    return {str(value): number for value, number in counted}
+def _by(name: str, rows: QuerySet[Any], by: Combinable) -> QuerySet[Any]:
+    named = rows.order_by().annotate(list=Value(name), state_now=by)
+    counted: QuerySet[Any] = named.values_list("list", "state_now").annotate(n=Count("*"))
+    return counted

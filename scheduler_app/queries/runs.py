@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from scheduler_app.models import Run
 from scheduler_app.queries import lens, shown
+from scheduler_app.rules.states import RUN_TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -51,6 +52,11 @@ class RunRow(lens.Standing):
     deadline_at: datetime | None
     frozen_at: datetime | None
     retry_at: datetime | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state_beneath in RUN_TERMINAL
 
 
 def _rows(scope: Scope) -> QuerySet[Run]:

@@ -10,6 +10,7 @@ from django.db.models import Count, OuterRef, Q, Subquery
 
 from scheduler_app.models import Run, TaskInstance
 from scheduler_app.queries import lens, shown
+from scheduler_app.rules.states import TASK_TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -55,6 +56,13 @@ class TaskInstanceRow(lens.Standing):
     ended_at: datetime | None
     next_retry_at: datetime | None
     next_method: str | None
+    stop_requested_at: datetime | None  # a person wants it to end
+    stop_reason: str | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state_beneath in TASK_TERMINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -298,16 +298,14 @@ COMPARED: Final = (
     ("run", "run_id", "kept_run_id"),
 )
 
-# Codes of records whose user code may have written outside although another result counts. Only those
-# of them that were seen to run are in doubt.
+# Codes of attempts whose user code may have written outside although another result counts, if it was
+# seen to run.
 POSSIBLE_DOUBLE_WRITES: Final = frozenset(
     {
         "lost_worker",
         "superseded_by_clear",
         "ghost_no_record",
         "ghost_after_takeover",
-        "stale_superseded",
-        "late_after_terminal",
         "duplicate_logical_date",
         "imported_duplicate",
         "ghost_run",

@@ -20,6 +20,7 @@ from psycopg.rows import dict_row, tuple_row
 from scheduler_app.processes.attempt_records import records_of
 from scheduler_app.rules import ghosts
 from scheduler_app.transitions.ghost import end_ghosts, note_audit, see
+from scheduler_app.transitions.identity import database_identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -117,7 +118,6 @@ def compare_now(
     connection: psycopg.Connection[Any],
     *,
     executor: Executor,
-    identity: str,
     shards: Collection[int] | None = None,
 ) -> Comparison:
     """What database, workers and broker say now, held against each other; nothing is written.
@@ -125,6 +125,7 @@ def compare_now(
     Of some shards, or of all; executions and messages without a record belong to every shard.
     """
     made = Comparison()
+    identity = database_identity(connection)
     # The broker first: a message that is sent meanwhile has its record by the time of the reads.
     made.workers = _workers(connection)
     queues = {queue for worker in made.workers for queue in worker.queues}
@@ -162,7 +163,6 @@ def audit_ghosts(
     connection: psycopg.Connection[Any],
     *,
     executor: Executor,
-    identity: str,
     holder: UUID,
     shards: Collection[int],
     more: Iterable[ghosts.Sighting] = (),
@@ -172,7 +172,7 @@ def audit_ghosts(
     ``more`` are sightings that the caller made.
     """
     began = time.monotonic()
-    made = compare_now(connection, executor=executor, identity=identity, shards=shards)
+    made = compare_now(connection, executor=executor, shards=shards)
     made.found += more
     policy = settings.GHOST_POLICY
     with connection.transaction():

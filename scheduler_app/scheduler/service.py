@@ -341,7 +341,6 @@ class Scheduler:
         audited = audit_ghosts(
             connection,
             executor=self._executor,
-            identity=self._identity,
             holder=self._job.id,
             shards=list(terms),
             more=more,

@@ -1,21 +1,28 @@
 -- Finish: the attempt is ended with its outcome and the task instance has its next state, or no row
--- comes back (already done, or no longer current) and nothing changed.
+-- comes back (already done, or no longer current) and nothing changed. Where a person asked the task
+-- instance to end, it ends: what would keep it open makes it failed.
 -- Parameters: ti, attempt, nonce, state, is_open, retry_after_s (null: no next retry), outcome,
 -- reason, result (jsonb), error (jsonb). Walks: primary keys. May issue callbacks as it moves.
 WITH t AS (
   UPDATE task_instance
-     SET state = %(state)s, is_open = %(is_open)s,
-         next_retry_at = clock_timestamp() + make_interval(secs => %(retry_after_s)s::float8),
+     SET state = CASE WHEN stop_requested_at IS NOT NULL AND %(is_open)s THEN 'failed'
+                 ELSE %(state)s END,
+         is_open = %(is_open)s AND stop_requested_at IS NULL,
+         next_retry_at = CASE WHEN stop_requested_at IS NULL
+                         THEN clock_timestamp() + make_interval(secs => %(retry_after_s)s::float8) END,
          next_method = NULL, next_kwargs = NULL, wait = NULL,
          ended_at = clock_timestamp()
    WHERE id = %(ti)s AND attempt_id = %(attempt)s AND claim_nonce = %(nonce)s AND state = 'running'
-  RETURNING id, run_id),
+  RETURNING id, run_id, stop_requested_at IS NOT NULL AND %(is_open)s AS is_cut_off),
 x AS (
   UPDATE attempt p
-     SET state = 'ended', is_live = false, is_accepted = true, outcome = %(outcome)s,
+     SET state = 'ended', is_live = false, is_accepted = true,
+         outcome = CASE WHEN t.is_cut_off AND %(outcome)s::text = 'rescheduled' THEN 'terminated'
+                   ELSE %(outcome)s END,
          outcome_reason = %(reason)s, result = %(result)s::jsonb, error = %(error)s::jsonb,
          ended_at = clock_timestamp()
     FROM t WHERE p.id = %(attempt)s
-  RETURNING p.id)
+  -- Of what does not follow, no callback is due.
+  RETURNING CASE WHEN NOT t.is_cut_off THEN p.id END AS id)
 /* callbacks */
 SELECT t.run_id FROM t, x

@@ -1,6 +1,7 @@
 -- Lost: each running attempt whose heartbeat is still stale is ended as lost; its task instance goes
 -- back to scheduled while the infrastructure budget lasts, else it is failed; one that was cleared while
--- it ran begins anew, with a whole budget of retries. A confirmed event tells it.
+-- it ran begins anew, with a whole budget of retries; one that a person asked to end is failed. A
+-- confirmed event tells it.
 -- Task instances are locked first, in id order, skipping locked ones (they move by themselves).
 -- Parameters: attempt (array of ids), dead_after_s, budget, token (array of lease tokens by shard is
 -- proved by the caller), source. Walks: primary keys.
@@ -10,19 +11,22 @@ WITH seen AS (
    ORDER BY i.id FOR NO KEY UPDATE OF i SKIP LOCKED),
 t AS (
   UPDATE task_instance i
-     SET state = CASE WHEN i.state = 'restarting' THEN 'none'
+     SET state = CASE WHEN i.stop_requested_at IS NOT NULL THEN 'failed'
+                      WHEN i.state = 'restarting' THEN 'none'
                       WHEN i.infra_losses < %(budget)s THEN 'scheduled' ELSE 'failed' END,
-         is_open = i.state = 'restarting' OR i.infra_losses < %(budget)s,
+         is_open = i.stop_requested_at IS NULL
+                   AND (i.state = 'restarting' OR i.infra_losses < %(budget)s),
          infra_losses = CASE i.state WHEN 'restarting' THEN 0 ELSE i.infra_losses + 1 END,
          max_tries = CASE i.state WHEN 'restarting'
                      THEN i.try_number + greatest(0, i.max_tries - i.budget_start)
                      ELSE i.max_tries END,
          budget_start = CASE i.state WHEN 'restarting' THEN i.try_number ELSE i.budget_start END,
          next_method = CASE WHEN i.state = 'running' AND i.infra_losses < %(budget)s
-                       THEN i.next_method END,
+                            AND i.stop_requested_at IS NULL THEN i.next_method END,
          next_kwargs = CASE WHEN i.state = 'running' AND i.infra_losses < %(budget)s
-                       THEN i.next_kwargs END,
-         ended_at = CASE WHEN i.state = 'running' AND i.infra_losses >= %(budget)s
+                            AND i.stop_requested_at IS NULL THEN i.next_kwargs END,
+         ended_at = CASE WHEN i.stop_requested_at IS NOT NULL
+                           OR (i.state = 'running' AND i.infra_losses >= %(budget)s)
                     THEN clock_timestamp() END
     FROM seen, attempt p
    WHERE i.id = seen.id AND p.id = i.attempt_id AND i.state IN ('running', 'restarting')

@@ -335,7 +335,7 @@ def fail_killed(
         row = cursor.fetchone()
     if row is None:
         return None
-    if callbacks:
+    if callbacks and not row[1]:  # of a retry that does not follow, none is due
         issue_after(connection, moved={attempt_id: callbacks})
     return int(row[0])
 

@@ -229,6 +229,40 @@ def start_runs(connection: psycopg.Connection[Any], *, run_ids: Sequence[int]) -
         return frozenset(row[0] for row in cursor.fetchall())
 
 
+def lock_run(connection: psycopg.Connection[Any], *, run_id: int) -> dict[str, Any] | None:
+    """The run, locked FOR NO KEY UPDATE: id, flow_id, run_key, state, is_frozen. ``None`` without it."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "SELECT r.id, r.flow_id, r.run_key, r.state,"
+            "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS is_frozen"
+            " FROM run r JOIN flow f ON f.flow_id = r.flow_id WHERE r.id = %s"
+            " FOR NO KEY UPDATE OF r",
+            [run_id],
+        )
+        return cursor.fetchone()
+
+
+def end_queued_run(connection: psycopg.Connection[Any], *, run_id: int, reason: str) -> bool:
+    """Whether the run, which had not started, failed now: nothing in it is open any more.
+
+    Nobody needs to start it only to end it. The caller locked it in an *earlier* statement.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "WITH r AS (UPDATE run SET state = 'failed', is_active = false,"
+            "  ended_at = clock_timestamp(), state_reason = %(reason)s"
+            "  WHERE id = %(run)s AND state = 'queued' AND frozen_at IS NULL"
+            "   AND NOT EXISTS (SELECT 1 FROM task_instance t WHERE t.run_id = %(run)s AND t.is_open)"
+            "   AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.run_id = %(run)s AND a.is_live"
+            "    AND a.kind = 'task')"
+            "  RETURNING id, run_attempt)"
+            " UPDATE run_attempt ra SET state = 'failed', ended_at = clock_timestamp()"
+            "  FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt RETURNING ra.run_id",
+            {"run": run_id, "reason": reason[:REASON_CHARACTERS_MAX]},
+        )
+        return cursor.fetchone() is not None
+
+
 def end_run(
     connection: psycopg.Connection[Any], *, run_id: int, state: RunState, reason: str
 ) -> bool:

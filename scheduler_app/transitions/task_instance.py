@@ -5,16 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg.rows import tuple_row
+from psycopg.rows import class_row, tuple_row
 
 from scheduler_app import sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     import psycopg
 
     from scheduler_app.rules.states import TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenInstance:
+    """An unfinished task instance, locked."""
+
+    id: int
+    task_id: str
+    map_index: int
+    state: str
+    held_by: int | None  # number of the freeze
+    attempt_id: UUID | None
+    is_asked_to_stop: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +53,41 @@ def mark_task_instances(
             {"ti": ids, "state": [str(marks[ti_id]) for ti_id in ids]},
         )
         return frozenset(row[0] for row in cursor.fetchall())
+
+
+def lock_open(
+    connection: psycopg.Connection[Any], *, run_id: int, ti_ids: Sequence[int] | None = None
+) -> list[OpenInstance]:
+    """The unfinished task instances of the run, or these of it, locked in id order.
+
+    The caller holds the run. Walks ``task_instance_open``.
+    """
+    with connection.cursor(row_factory=class_row(OpenInstance)) as cursor:
+        cursor.execute(
+            "SELECT i.id, i.task_id, i.map_index, i.state, i.held_by, i.attempt_id,"
+            "  i.stop_requested_at IS NOT NULL AS is_asked_to_stop FROM task_instance i"
+            " WHERE i.run_id = %(run)s AND i.is_open"
+            "  AND (%(ti)s::bigint[] IS NULL OR i.id = ANY(%(ti)s::bigint[]))"
+            " ORDER BY i.id FOR NO KEY UPDATE",
+            {"run": run_id, "ti": None if ti_ids is None else list(ti_ids)},
+        )
+        return cursor.fetchall()
+
+
+def terminate(
+    connection: psycopg.Connection[Any], *, ti_ids: Sequence[int], reason: str
+) -> dict[int, bool]:
+    """Each is asked to end: whether it is open still, since its attempt runs; else it is failed.
+
+    The caller holds the run and locked the task instances in an earlier statement.
+    """
+    if not ti_ids:
+        return {}
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            sql.load("terminate_task_instances"), {"ti": sorted(ti_ids), "reason": reason}
+        )
+        return dict(cursor.fetchall())
 
 
 def note_waits(connection: psycopg.Connection[Any], *, notes: Sequence[WaitNote]) -> None:

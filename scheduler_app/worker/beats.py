@@ -1,8 +1,8 @@
 """The main process beats for its attempts, and stops those that are no longer wanted or too long.
 
-Stopping has three steps: the reason is put down and the child signalled, which raises in its user
-code; after a grace the attempt is seized, so that its child cannot go on to another; then the
-child's process group is killed.
+Stopping has three stages, each after a grace: an exception in the user code; SIGTERM to the child and
+what it started; SIGKILL to all of them. Before the second the attempt is seized, so that its child
+cannot go on to another: from then on that process is given up.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 from django.conf import settings
-from psycopg.rows import dict_row
 
-from scheduler_app.rules import callbacks
-from scheduler_app.rules.definition import from_dict
-from scheduler_app.rules.states import AttemptState, TaskState
-from scheduler_app.transitions.attempt import Beat, beat, fail_killed
-from scheduler_app.transitions.callback import NewCallbacks, end_killed_callback
+from scheduler_app.rules.states import AttemptState
+from scheduler_app.rules.stopping import Stage, following
+from scheduler_app.transitions.attempt import Beat, beat
 from scheduler_app.worker.folder import REPORT, STOP
 from scheduler_app.worker.ghosts import haunts, report_inventory
-from scheduler_app.worker.guard import seize
+from scheduler_app.worker.guard import ASK, seize
 from scheduler_app.worker.link import KeptConnection
-from scheduler_app.worker.report import after_failure
+from scheduler_app.worker.offspring import offspring, send
 
 if TYPE_CHECKING:
     from scheduler_app.hints.notices import Notices
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from scheduler_app.worker.witness import Execution, Witness
 
 LOOK_INTERVAL_S: Final = 0.25  # for executions that are past a limit
-STOP_GRACE_S: Final = 5.0  # between the polite request and the kill
+STOP_GRACE_S: Final = 5.0  # between two stages of a stop
 RETRY_MAX_S: Final = 2.0
 
 logger = logging.getLogger(__name__)
@@ -65,10 +62,10 @@ class Beats:
         self._thread.join(timeout_s)
 
     def ask_to_stop(self, execution: Execution, *, why: str, grace_s: float) -> None:
-        """The child's user code gets an exception; it is killed if it has not ended after the grace."""
+        """The child's user code gets an exception; the next stage follows after the grace."""
         if execution.stop_why:
             return
-        execution.stop_at = time.monotonic() + grace_s
+        execution.next_stage_at = time.monotonic() + grace_s
         self._interrupt(execution, why=why)
 
     def ask_to_give_back(self, execution: Execution, *, why: str) -> None:
@@ -80,11 +77,21 @@ class Beats:
 
     def _interrupt(self, execution: Execution, *, why: str) -> None:
         execution.stop_why = why
-        self._at.folder.write(
-            execution.attempt_id, STOP, {"why": why, "hand_back": execution.is_handed_back}
-        )
+        execution.stage = Stage.EXCEPTION
+        self._put_down(execution)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(execution.pid, signal.SIGTERM)
+            os.kill(execution.pid, ASK)
+
+    def _put_down(self, execution: Execution) -> None:
+        self._at.folder.write(
+            execution.attempt_id,
+            STOP,
+            {
+                "why": execution.stop_why,
+                "hand_back": execution.is_handed_back,
+                "stage": execution.stage,
+            },
+        )
 
     def _work_forever(self) -> None:
         pause_s = LOOK_INTERVAL_S
@@ -144,93 +151,50 @@ class Beats:
             self.ask_to_stop(execution, why=why, grace_s=STOP_GRACE_S)
 
     def _enforce(self, now: float) -> None:
-        """Executions that had their grace are killed."""
+        """Executions that had their grace come to the next stage."""
         for execution in self._witness.executions():
-            if execution.stop_at is not None and now >= execution.stop_at:
-                self._kill(execution, may_retry=False)
-            elif execution.limit_at is not None and now >= execution.limit_at + STOP_GRACE_S:
+            limit_at = execution.limit_at
+            if limit_at is not None and now >= limit_at + STOP_GRACE_S and not execution.stop_why:
+                # The exception was its own alarm's.
                 execution.stop_why = (
                     f"it did not stop within {STOP_GRACE_S:g} s of its time limit of "
                     f"{execution.limit_s:g} s"
                 )
-                self._kill(execution, may_retry=True)
+                execution.may_retry = True
+                execution.next_stage_at = now
+            if execution.next_stage_at is not None and now >= execution.next_stage_at:
+                self._go_on(execution, now)
 
-    def _kill(self, execution: Execution, *, may_retry: bool) -> None:
-        """The child and what it started are killed, unless it is through with the attempt."""
+    def _go_on(self, execution: Execution, now: float) -> None:
+        """The next stage begins, unless the child is through with the attempt."""
         if not self._witness.still_executes(execution):
             return
         if self._at.folder.read(execution.attempt_id, REPORT) is not None:
             return  # its user code is over; only its report waits for the database
-        if not seize(self._at.folder, str(execution.attempt_id)):
+        if execution.stage is Stage.EXCEPTION and not seize(
+            self._at.folder, str(execution.attempt_id)
+        ):
             return
+        execution.stage = following(execution.stage)
+        execution.next_stage_at = now + STOP_GRACE_S
+        execution.offspring |= offspring(execution.pid)
         logger.warning(
-            "an execution is killed",
+            "an execution minds no request to stop",
             extra={
                 "attempt_id": str(execution.attempt_id),
                 "pid": execution.pid,
                 "why": execution.stop_why,
+                "stage": execution.stage,
             },
         )
-        kill_group(execution.pid)
-        execution.stop_at = execution.limit_at = None
-        self._record_kill(execution, may_retry=may_retry)
-
-    def _record_kill(self, execution: Execution, *, may_retry: bool) -> None:
-        """The attempt is terminated if it was still the current one, and the killed child's.
-
-        A child that hung with a second delivery in its hands takes nothing away from the first.
-        """
-        connection = self._kept.get()
-        with connection.cursor(row_factory=dict_row) as cursor:
-            cursor.execute(_KILLED, [execution.attempt_id, self._at.job_id, execution.pid])
-            row = cursor.fetchone()
-        reason = f"Killed by its worker: {execution.stop_why}."
-        if row is None:
-            end_killed_callback(
-                connection,
-                attempt_id=execution.attempt_id,
-                worker_job_id=self._at.job_id,
-                pid=execution.pid,
-                reason=reason,
-            )
-            return
-        task = from_dict(row["definition"]).task(row["task_id"])
-        state, delay_s = TaskState.FAILED, None
-        if may_retry:
-            state, delay_s = after_failure(
-                task,
-                try_number=row["try_number"],
-                max_tries=row["max_tries"],
-                budget_start=row["budget_start"],
-                jitter_key=f"{row['run_key']}:{row['task_id']}:{row['map_index']}",
-            )
-        # A stop was asked for by a person, who knows; a limit is the task's own failure.
-        calls = callbacks.due(task.callbacks, state) if may_retry else ()
-        with connection.transaction():
-            run_id = fail_killed(
-                connection,
-                attempt_id=execution.attempt_id,
-                state=state,
-                is_open=state is TaskState.UP_FOR_RETRY,
-                retry_after_s=delay_s,
-                reason=reason,
-                callbacks=NewCallbacks.of(calls, state=state),
-            )
-        if run_id is not None:
-            self._notices.both(
-                runs=[run_id],
-                topics=[f"run:{run_id}", f"ti:{row['ti_id']}", "runs"],
-                callbacks=bool(calls),
-            )
-
-
-_KILLED: Final = """
-SELECT i.id AS ti_id, i.task_id, i.map_index, i.try_number, i.max_tries, i.budget_start, r.run_key,
-       v.definition
-  FROM attempt p JOIN task_instance i ON i.id = p.ti_id AND i.attempt_id = p.id
-  JOIN run r ON r.id = i.run_id JOIN flow_version v ON v.id = r.version_id
- WHERE p.id = %s AND p.worker_job_id = %s AND p.pid = %s
-"""
+        if execution.stage is Stage.SIGNAL:
+            self._put_down(execution)
+            send(execution.offspring, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(execution.pid, signal.SIGTERM)
+        else:
+            send(execution.offspring, signal.SIGKILL)
+            kill_group(execution.pid)
 
 
 def kill_group(pid: int) -> None:

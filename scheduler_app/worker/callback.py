@@ -16,12 +16,14 @@ from scheduler_app.authoring.callback_context import (
 from scheduler_app.rules.callbacks import CallbackOn
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import AttemptOutcome, AttemptState
+from scheduler_app.rules.stopping import explain
 from scheduler_app.transitions.callback import NO_TI
 from scheduler_app.worker import report
 from scheduler_app.worker.context import results_of
 from scheduler_app.worker.guard import TaskStopped
 from scheduler_app.worker.link import GaveUp
 from scheduler_app.worker.load import load_in_time, within
+from scheduler_app.worker.offspring import end_offspring
 
 if TYPE_CHECKING:
     from scheduler_app.authoring.flow import Flow
@@ -51,8 +53,10 @@ def run_callback(me: Child, delivery: Delivery, claimed: CallbackClaim) -> repor
         if asked.get("hand_back"):
             return None
         why = str(asked.get("why", "it was asked to stop"))
+        stage = me.guard.stage()
+        end_offspring(me.pid, since=me.guard.began)
         me.capture.say(f"Stopped: {why}")
-        return _report(delivery, AttemptOutcome.TERMINATED, reason=why)
+        return _report(delivery, AttemptOutcome.TERMINATED, reason=explain(why, stage))
     except BaseException as error:  # noqa: BLE001 - user code may raise anything; all of it is a failure
         described = report.describe(error)
         me.capture.say(described["traceback"])

@@ -33,6 +33,7 @@ from scheduler_app.worker.folder import REPORT, RUNNING
 from scheduler_app.worker.guard import TaskStopped
 from scheduler_app.worker.link import GaveUp
 from scheduler_app.worker.load import load_in_time, within
+from scheduler_app.worker.offspring import end_offspring
 from scheduler_app.worker.outcome import HANDED_BACK, REFUSED, REPORTED, UNCLAIMED, Outcome
 from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
 
@@ -140,12 +141,14 @@ def _execute(me: Child, delivery: Delivery, claimed: Claim | CallbackClaim) -> O
         log_stored = _store_log(me, delivery.attempt_id, is_young=is_young)
     if came_to is not None:
         _deliver(me, claimed, came_to, topics=[f"log:{attempt_id}"] if log_stored else [])
+    stopped_by = me.guard.stage() if me.guard.stop is not None else None
     me.guard.end(printed=printed)
     return Outcome(
         what=HANDED_BACK if came_to is None else REPORTED,
         outcome=None if came_to is None else came_to.outcome,
         printed=printed,
         log_stored=log_stored,
+        stopped_by=stopped_by,
     )
 
 
@@ -181,17 +184,33 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
             return report.rescheduled(claimed, **ids, task=task, after_s=came_to.again_after_s)
         return report.success(claimed, **ids, task=task, result=came_to.result)
     except (TaskStopped, GaveUp):
-        asked = me.guard.stop or {}
-        if asked.get("hand_back"):
-            return None
-        why = str(asked.get("why", "it was asked to stop"))
-        me.capture.say(f"Stopped: {why}")
-        return report.stopped(claimed, **ids, why=why)
+        return _stopped(me, claimed, ids, error=None)
     except BaseException as error:  # noqa: BLE001 - user code may raise anything; all of it is a failure
+        if me.guard.stop is not None:  # what it made of the exception that it was stopped with
+            return _stopped(me, claimed, ids, error=error)
+        if me.guard.is_over_limit:
+            end_offspring(me.pid, since=me.guard.began)
         failed = report.failure(claimed, **ids, error=error, task=task or _stored_task(me, claimed))
         assert failed.error is not None
         me.capture.say(failed.error["traceback"])
         return failed
+
+
+def _stopped(
+    me: Child, claimed: Claim, ids: dict[str, str], *, error: BaseException | None
+) -> report.Report | None:
+    """The report of code that was told to stop; nothing that it started goes on.
+
+    ``None`` if it shall be executed elsewhere.
+    """
+    asked = me.guard.stop or {}
+    stage = me.guard.stage()
+    end_offspring(me.pid, since=me.guard.began)
+    if asked.get("hand_back"):
+        return None
+    why = str(asked.get("why", "it was asked to stop"))
+    me.capture.say(f"Stopped: {why}")
+    return report.stopped(claimed, **ids, why=why, stage=stage, error=error)
 
 
 def _task_of(flow: Flow, task_id: str) -> tuple[TaskDefinition, TaskCall]:

@@ -1,5 +1,9 @@
 """The child's side of being stopped: time limits and requests to stop become exceptions in user code.
 
+The main process asks with a signal that programs have no other use for, so that tasks may do with
+SIGTERM what they like. SIGTERM itself is its second word, and ends the process; from anybody else it
+means nothing here.
+
 An attempt's file ``.running`` is its life line. Whoever renames or removes it first wins: the child
 when it is through with the attempt, or the main process when it will kill the child. So a kill never
 hits the next attempt of the same child.
@@ -7,13 +11,16 @@ hits the next attempt of the same child.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from scheduler_app.rules.stopping import Stage
 from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, STOP
+from scheduler_app.worker.offspring import boot_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +29,8 @@ if TYPE_CHECKING:
 
     from scheduler_app.worker.folder import WorkerFolder
 
-_OURS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
-KILL_WAIT_S: Final = 60.0  # for the kill that the main process announced
+ASK: Final = signal.SIGURG  # ignored by whatever does not expect it
+_OURS: Final = (ASK, signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
 
 T = TypeVar("T")
 
@@ -43,6 +50,7 @@ class Guard:
         self._folder = folder
         self._attempt_id = ""
         self._is_user_code = False
+        self.began = 0  # of the present attempt, in ticks since the machine started
         self.stop: dict[str, Any] | None = None  # why the present attempt was asked to stop
         self.limit_s: float | None = None
         self.is_over_limit = False
@@ -50,7 +58,8 @@ class Guard:
     def install(self) -> None:
         """Signals of the main process are heard. User code may have replaced the handlers."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(ASK, self._on_ask)
+        signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGALRM, self._on_alarm)
         # A handler that does nothing: to ignore would be inherited by programs that a task starts.
         signal.signal(signal.SIGINT, _nothing)
@@ -58,6 +67,7 @@ class Guard:
     def begin(self, attempt_id: str) -> None:
         """The guard is about this attempt."""
         self._attempt_id = attempt_id
+        self.began = boot_ticks()
         self.stop = None
         self.limit_s = None
         self.is_over_limit = False
@@ -84,7 +94,7 @@ class Guard:
     def end(self, *, printed: bool) -> None:
         """The attempt can no longer be killed; what it printed is ready to be shipped.
 
-        Does not return if the main process was first: it will kill this process.
+        Does not return if the main process was first: it has given this process up.
         """
         attempt_id, self._attempt_id = self._attempt_id, ""
         running = self._folder.file(attempt_id, RUNNING)
@@ -95,19 +105,32 @@ class Guard:
                 os.unlink(running)
         except FileNotFoundError:
             if os.path.exists(self._folder.file(attempt_id, KILLED)):
-                time.sleep(KILL_WAIT_S)
-                os._exit(1)
+                os._exit(0)
 
     def asked_to_stop(self) -> bool:
         """Whether the main process wants this attempt to stop."""
         return self.stop is not None
 
-    def _on_stop(self, signum: int, frame: FrameType | None) -> None:
-        # Without a word of the main process it is not for this attempt: a supervisor's signal to
-        # every process of a service, for one, which the main process answers for all.
+    def stage(self) -> Stage:
+        """How far the main process has got with stopping the present attempt."""
+        asked = self._folder.read(self._attempt_id, STOP) or {}
+        return Stage(asked.get("stage", Stage.EXCEPTION))
+
+    def _on_ask(self, signum: int, frame: FrameType | None) -> None:
         self.stop = self._folder.read(self._attempt_id, STOP) if self._attempt_id else None
         if self.stop is not None and self._is_user_code:
             raise TaskStopped(self.stop["why"])
+
+    def _on_term(self, signum: int, frame: FrameType | None) -> None:
+        # Without a word of the main process it is not for this attempt: a supervisor's signal to
+        # every process of a service, for one, which the main process answers for all.
+        if not (self._attempt_id and self._is_user_code and self.stage() is Stage.SIGNAL):
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):  # it may be in the middle of writing
+                stream.flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
         if self._is_user_code:

@@ -19,3 +19,4 @@ class Outcome:
     outcome: str | None = None  # of the attempt, where it was reported
     printed: bool = False  # there is a log
     log_stored: int = 0  # bytes of it that are stored
+    stopped_by: str | None = None  # the stage that ended it, where it was told to stop

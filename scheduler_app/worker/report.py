@@ -14,6 +14,7 @@ import psycopg
 
 from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.states import AttemptOutcome, TaskState
+from scheduler_app.rules.stopping import explain
 from scheduler_app.transitions.attempt import finish
 from scheduler_app.transitions.callback import NO_TI, NewCallbacks, finish_callback
 from scheduler_app.transitions.executor_event import (
@@ -27,6 +28,7 @@ from scheduler_app.worker.facts import Facts, facts_of
 
 if TYPE_CHECKING:
     from scheduler_app.rules.definition import TaskDefinition
+    from scheduler_app.rules.stopping import Stage
     from scheduler_app.transitions.attempt import Claim
 
 MESSAGE_MAX: Final = 4_000  # characters
@@ -145,10 +147,18 @@ def failure(
     )
 
 
-def stopped(claim: Claim, *, attempt_id: str, nonce: str, why: str) -> Report:
+def stopped(
+    claim: Claim,
+    *,
+    attempt_id: str,
+    nonce: str,
+    why: str,
+    stage: Stage,
+    error: BaseException | None = None,
+) -> Report:
     """The report of a task that was asked to stop and did: failed, without another try.
 
-    A person asked for it, and knows: no callback is due.
+    A person asked for it, and knows: no callback is due. ``error`` is what it raised instead of the exception that it was stopped with.
     """
     return Report(
         ti_id=claim.ti_id,
@@ -157,7 +167,8 @@ def stopped(claim: Claim, *, attempt_id: str, nonce: str, why: str) -> Report:
         state=TaskState.FAILED,
         is_open=False,
         outcome=AttemptOutcome.TERMINATED,
-        reason=why,
+        reason=storable(explain(why, stage), MESSAGE_MAX),
+        error=None if error is None else describe(error),
     )
 
 
@@ -321,7 +332,9 @@ def record_late_report(
         "claimed_nonce": str(facts.nonce) if facts and facts.nonce else None,
         "attempt_state": facts.state if facts else None,
         "outcome": facts.outcome if facts else None,
-        "current_attempt_id": str(facts.current_attempt_id) if facts else None,
+        "current_attempt_id": str(facts.current_attempt_id)
+        if facts and facts.current_attempt_id
+        else None,
         "task_state": facts.ti_state if facts else None,
     }
     verdict = reconcile.reconcile(

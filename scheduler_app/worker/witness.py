@@ -22,14 +22,18 @@ import psycopg
 from scheduler_app.processes.attempt_records import records_of
 from scheduler_app.rules import reconcile
 from scheduler_app.rules.states import AttemptOutcome
+from scheduler_app.rules.stopping import Stage, ended_by, explain
 from scheduler_app.transitions.attempt import hand_back
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
 from scheduler_app.transitions.inquiry import Holding
 from scheduler_app.worker.facts import Facts, facts_of
 from scheduler_app.worker.folder import REPORT, STOP
 from scheduler_app.worker.link import KeptConnection
+from scheduler_app.worker.offspring import Process, send
 from scheduler_app.worker.outcome import HANDED_BACK, REPORTED, Outcome
-from scheduler_app.worker.report import Report, send, signature, storable
+from scheduler_app.worker.report import Report, signature, storable
+from scheduler_app.worker.report import send as send_report
+from scheduler_app.worker.stopped import Stopped, record_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +63,11 @@ class Execution:
     since: float
     limit_s: float | None = None  # its own time limit
     limit_at: float | None = None  # that should have ended it by then
-    stop_at: float | None = None  # it was asked to stop, and is killed then
-    stop_why: str = ""
+    stop_why: str = ""  # empty: nobody wants it to stop
+    stage: Stage = Stage.EXCEPTION  # of stopping it
+    next_stage_at: float | None = None  # null: who asked decides for itself
+    may_retry: bool = False  # once it was stopped
+    offspring: frozenset[Process] = frozenset()  # what it had started when a stage began
     is_handed_back: bool = False  # once it has ended without a report
     is_announced: bool = False  # pages were told that it runs
     known: Record | None = None  # what the database said of it then; it may lose its records
@@ -75,6 +82,7 @@ class Exit:
     pid: int
     kind: str
     payload: dict[str, Any] = field(default_factory=dict)
+    stopped: Stopped | None = None  # it ended without a report, and because it had to
 
 
 class Witness:
@@ -128,12 +136,15 @@ class Witness:
             self._add(Exit(execution.attempt_id, execution.pid, reconcile.HANDED_BACK))
         elif outcome.what == REPORTED:
             is_success = outcome.outcome in _GOOD
+            payload: dict[str, Any] = {"outcome": outcome.outcome}
+            if outcome.outcome == AttemptOutcome.TERMINATED:
+                payload |= {"why": execution.stop_why, "stopped_by": outcome.stopped_by}
             self._add(
                 Exit(
                     execution.attempt_id,
                     execution.pid,
                     reconcile.EXIT_SUCCESS if is_success else reconcile.EXIT_FAILED,
-                    {"outcome": outcome.outcome},
+                    payload,
                 )
             )
 
@@ -248,12 +259,18 @@ class Witness:
         # What the child started must not go on unseen.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(execution.pid, signal.SIGKILL)
-        payload = _how(exit_code)
+        send(execution.offspring, signal.SIGKILL)
+        payload, stopped = _how(exit_code), None
         if execution.stop_why:
-            payload["why"] = execution.stop_why
+            stage = ended_by(execution.stage, exit_code=exit_code)
+            payload |= {"why": execution.stop_why, "stopped_by": stage}
+            if not execution.is_handed_back:
+                stopped = Stopped(
+                    reason=explain(execution.stop_why, stage), may_retry=execution.may_retry
+                )
             self._at.folder.drop(execution.attempt_id, STOP)
         kind = reconcile.HANDED_BACK if execution.is_handed_back else reconcile.EXIT_KILLED
-        self._add(Exit(execution.attempt_id, execution.pid, kind, payload))
+        self._add(Exit(execution.attempt_id, execution.pid, kind, payload, stopped))
         self.on_printed(execution.attempt_id, 0)
 
     def _write(self) -> None:
@@ -302,7 +319,7 @@ class Witness:
         """A report that the child spooled before its end is sent; else what is given back is."""
         content = self._at.folder.read(exit_.attempt_id, REPORT)
         if content is not None:
-            run_id = send(
+            run_id = send_report(
                 connection, Report(**content), source=self._source, job_id=self._at.job_id
             )
             self._at.folder.drop(exit_.attempt_id, REPORT)
@@ -316,6 +333,21 @@ class Witness:
                 worker_job_id=self._at.job_id,
                 reason="Its worker was stopped and gave it back.",
             )
+        elif exit_.stopped is not None:
+            moved = record_stopped(
+                connection,
+                exit_.stopped,
+                attempt_id=exit_.attempt_id,
+                job_id=self._at.job_id,
+                pid=exit_.pid,
+            )
+            if moved is not None:
+                self._notices.both(
+                    runs=[moved.run_id],
+                    topics=[f"run:{moved.run_id}", f"ti:{moved.ti_id}", "runs"],
+                    callbacks=moved.has_callbacks,
+                )
+            return
         else:
             return
         if run_id is not None:

@@ -79,6 +79,7 @@ function refresh() {
   }
   asked = false;
   waiting = 0;
+  lastPoll = Math.max(lastPoll, Date.now());
   window.htmx.trigger(page, "live:refresh");
   paint();
 }
@@ -173,7 +174,9 @@ function check() {
     connect();
   }
   const wait = now - lastTouch > IDLE_AFTER_MS ? POLL_IDLE_MS : POLL_MS;
-  if (!socketOpen && !document.hidden && now - lastPoll > wait) {
+  // Where the server hears of no changes itself, an open socket is no reason to wait for them.
+  const polls = !socketOpen || feed === "polling";
+  if (polls && !document.hidden && now - lastPoll > wait) {
     lastPoll = now + Math.random() * JITTER * wait;
     schedule(0);
   }

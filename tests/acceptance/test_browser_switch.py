@@ -6,6 +6,7 @@ the content policy or an answer of 5xx fails the test. Screenshots are kept in t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -34,7 +35,7 @@ from tests.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, BrowserContext, Page, Route
+    from playwright.sync_api import Browser, BrowserContext, Page, Route, WebSocketRoute
 
 PASSWORD: Final = "a-password-for-tests"
 WIDE: Final = {"width": 1280, "height": 900}
@@ -344,6 +345,21 @@ def test_without_a_socket_the_page_polls_and_says_so(browser: Browser, site: Sit
         world = site.world
         world.run(scenes.flow("hourly_sync"), "manual__new")
         expect(page.locator("[data-row]")).to_have_count(4, timeout=20_000)
+
+
+def test_a_page_whose_server_hears_of_nothing_polls_and_says_so(
+    browser: Browser, site: Site
+) -> None:
+    def deaf(socket: WebSocketRoute) -> None:
+        socket.on_message(lambda _: socket.send(json.dumps({"mode": "polling", "hb": {}})))
+
+    with visit(browser, site, allowed="WebSocket") as (context, page):
+        context.route_web_socket(re.compile("/ws/live"), deaf)
+        page.goto(f"{site.url}/runs/")
+        expect(page.locator("#live .words")).to_have_text("Polling 10 s")
+        rows = page.locator("[data-row]").count()
+        site.world.run(scenes.flow("hourly_sync"), "manual__unheard")
+        expect(page.locator("[data-row]")).to_have_count(rows + 1, timeout=30_000)
 
 
 @pytest.mark.parametrize(

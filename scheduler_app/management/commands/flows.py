@@ -1,4 +1,4 @@
-"""``manage.py flows``: list, show, validate, pause and unpause flows, trigger and list their runs."""
+"""``manage.py flows``: list, show, validate, pause and unpause flows; trigger, list, end their runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management import follow, validate
+from scheduler_app.management.acts import add_act, terminated
 from scheduler_app.management.arguments import (
     actor,
     add_json,
@@ -18,6 +19,7 @@ from scheduler_app.management.arguments import (
 )
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.pause_flow import set_paused
+from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import flow_files, flow_versions, flows, runs
 from scheduler_app.queries.filters import FlowFilter, RunFilter
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused, faulty or a followed run failed, 2 wrong arguments."""
 
-    help = "List, show, validate, pause and unpause flows; trigger and list their runs."
+    help = "List, show, validate, pause and unpause flows; trigger, list and terminate their runs."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -70,6 +72,13 @@ class Command(BaseCommand):
         listed_runs.add_argument("flow_id", metavar="FLOW")
         listed_runs.add_argument("--state", action="append", default=[], help="may be repeated")
         add_list_options(listed_runs)
+        ended = verbs.add_parser(
+            "terminate", help="end a run: what runs is stopped, the rest never starts"
+        )
+        ended.add_argument("flow_id", metavar="FLOW")
+        ended.add_argument("run_id", metavar="RUN_ID")
+        add_act(ended)
+        add_json(ended)
         for verb, told_as in (
             ("pause", "its schedule makes no new runs; runs that are there go on"),
             ("unpause", "its schedule makes runs again"),
@@ -87,6 +96,7 @@ class Command(BaseCommand):
             "validate": self._validate,
             "trigger": self._trigger,
             "runs": self._runs,
+            "terminate": self._terminate,
             "pause": self._set_paused,
             "unpause": self._set_paused,
         }
@@ -237,6 +247,13 @@ class Command(BaseCommand):
         ]
         self.stdout.write(table(headings, lines))
         self.stdout.write(f"\n{told(page.counts, 'runs', lens=lens(options))}")
+
+    def _terminate(self, options: dict[str, Any]) -> None:
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        plan = terminate_run(
+            run_id=run.id, actor=actor(), reason=options["reason"], dry_run=options["dry_run"]
+        )
+        self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
 
     def _set_paused(self, options: dict[str, Any]) -> None:
         flow = set_paused(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
+from scheduler_app.management.acts import add_act
 from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.stop_job import stop_job
@@ -42,10 +43,7 @@ class Command(BaseCommand):
         add_list_options(listed)
         stopped = verbs.add_parser("stop", help="ask one process to end, wherever it runs")
         stopped.add_argument("job_id", metavar="ID", type=UUID, help="of the list")
-        stopped.add_argument("--reason", default="", help="why, for the audit; needed to act")
-        stopped.add_argument(
-            "--dry-run", action="store_true", help="only say what would follow; change nothing"
-        )
+        add_act(stopped)
         add_json(stopped)
 
     def handle(self, *args: Any, **options: Any) -> None:

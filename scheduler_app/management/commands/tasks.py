@@ -9,9 +9,11 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
+from scheduler_app.management.acts import add_act, terminated
 from scheduler_app.management.arguments import actor, add_filtered, add_json, json_value, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.send_event import send_event
+from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import attempts, logs, runs, task_instances
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
@@ -52,7 +54,7 @@ INTERRUPTED: Final = 130  # exit code, as shells give it after Ctrl-C
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments, 130 no longer followed."""
 
-    help = "Show the states, attempts and logs of tasks; tell tasks that wait."
+    help = "Show the states, attempts and logs of tasks; tell tasks that wait; terminate tasks."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -76,10 +78,19 @@ class Command(BaseCommand):
             "--payload", metavar="JSON", type=json_value, help="what the resumed method gets (null)"
         )
         add_json(event)
+        ended = verbs.add_parser("terminate", help="end a task as failed, without a retry")
+        _add_task(ended, nargs=None)
+        add_act(ended)
+        add_json(ended)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """The verb's function has printed its answer."""
-        verbs = {"state": self._state, "log": self._log, "event": self._event}
+        verbs = {
+            "state": self._state,
+            "log": self._log,
+            "event": self._event,
+            "terminate": self._terminate,
+        }
         try:
             verbs[options["verb"]](options)
         except SchedulerError as error:
@@ -140,6 +151,15 @@ class Command(BaseCommand):
             )
         else:
             self.stdout.write(f"Event {sent.id} ({sent.key}) was taken; the task is {sent.state}.")
+
+    def _terminate(self, options: dict[str, Any]) -> None:
+        plan = terminate_task_instance(
+            ti_id=_task(options).id,
+            actor=actor(),
+            reason=options["reason"],
+            dry_run=options["dry_run"],
+        )
+        self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
 
 
 def _add_task(parser: ArgumentParser, *, nargs: str | None) -> None:

@@ -242,3 +242,32 @@ def test_a_try_that_was_not_made_is_refused(call: Call, tried: tuple[Attempt, At
     answer = call("tasks", "log", *WHERE, "load", "--try", "7")
     assert answer.code == 1
     assert answer.err == "Task load is success and has no such attempt.\n"
+
+
+# -- terminate --------------------------------------------------------------------------------
+
+
+def test_a_task_is_terminated_with_a_reason(call: Call, run: Run) -> None:
+    ti = make_task_instance(run=run, task_id="load")
+    preview = call("tasks", "terminate", *WHERE, "load", "--dry-run")
+    assert preview.code == 0
+    assert "1 task instances would be terminated" in preview.out
+    without = call("tasks", "terminate", *WHERE, "load")
+    assert (without.code, without.err) == (1, "Say why: the reason is empty.\n")
+    ti.refresh_from_db()
+    assert ti.state == "none"
+    answer = call("tasks", "terminate", *WHERE, "load", "--reason", "bad data", "--json")
+    assert (answer.code, answer.json["included"][0]["state"]) == (0, "none")
+    ti.refresh_from_db()
+    assert (ti.state, ti.stop_reason) == ("failed", "ana terminated it: bad data")
+    assert call("tasks", "terminate", *WHERE, "load", "--reason", "again").code == 1
+
+
+def test_a_run_is_terminated_as_a_whole(call: Call, run: Run) -> None:
+    for task_id in ("load", "tell"):
+        make_task_instance(run=run, task_id=task_id)
+    answer = call("flows", "terminate", *WHERE, "--reason", "wrong day")
+    assert answer.code == 0
+    assert answer.lines()[1][:3] == ["load", "none", "It"]
+    assert "2 task instances terminated, 0 left alone" in answer.out
+    assert call("flows", "terminate", "nightly", "nope", "--reason", "r").code == 1

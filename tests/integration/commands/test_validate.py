@@ -110,13 +110,14 @@ def test_what_needs_a_stack_says_in_one_line_that_there_is_none(tmp_path: Path) 
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["flows", "tasks"])
+@pytest.mark.parametrize("command", ["flows", "tasks", "jobs"])
 def test_each_verb_explains_itself(call: Call, command: str) -> None:
     usage = call(command, "--help")
     assert usage.code == 0
     verbs = {
-        "flows": ["list", "show", "validate", "trigger", "runs", "pause", "unpause"],
-        "tasks": ["state", "log", "event"],
+        "flows": ["list", "show", "validate", "trigger", "runs", "terminate", "pause", "unpause"],
+        "tasks": ["state", "log", "event", "terminate"],
+        "jobs": ["list", "stop"],
     }[command]
     assert re.findall(r"^    (\w+) ", usage.out, re.MULTILINE) == verbs
     for verb in verbs:

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from scheduler_app.models import Audit, Flow, Job, Run
+from scheduler_app.models import Audit, Flow, Job, Run, TaskInstance
 from tests.integration.dashboard.pages import Page
 
 if TYPE_CHECKING:
@@ -166,3 +166,33 @@ def test_a_sheet_is_a_fragment_for_the_dialog(scene: Scene, reader: Client, worl
     assert "<html" in whole
     assert "<html" not in text
     assert f'action="/jobs/{world.worker}/stop/"' in text
+
+
+def test_a_run_and_a_task_are_terminated_from_their_pages(
+    scene: Scene, reader: Client, world: World
+) -> None:
+    del world
+    page = Page(reader, f"/runs/{scene.running}/")
+    (href,) = [link for link in page.links() if link.endswith("/terminate/")]
+    sheet = Page(reader, href)
+    assert "Terminate run manual__running" in sheet.text
+    assert "It is stopped on host-1:4711" in sheet.text
+    assert "Terminate 6 unfinished tasks" in sheet.text
+    task = TaskInstance.objects.get(run_id=scene.running, task_id="clean")
+    (href,) = [
+        link
+        for link in Page(reader, f"/task-instances/{task.pk}/").links()
+        if link.endswith("/terminate/")
+    ]
+    done = reader.post(href, {"reason": "no need"})
+    assert done.headers["Location"] == f"/task-instances/{task.pk}/"
+    after = Page(reader, f"/task-instances/{task.pk}/")
+    assert "clean was terminated" in after.text
+    assert "ana terminated it: no need" in after.text
+    assert not [link for link in after.links() if link.endswith("/terminate/")]
+    reader.post(f"/runs/{scene.running}/terminate/", {"reason": "wrong day"})
+    running = TaskInstance.objects.get(run_id=scene.running, task_id="extract")
+    assert running.stop_reason == "ana terminated the run: wrong day"
+    ended = reader.get(f"/runs/{scene.healed}/terminate/")
+    assert ended.status_code == 409
+    assert "has ended as success" in ended.content.decode()

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from tests.integration.dashboard.scene import Scene
 
-QUERIES_MAX = 18  # of the home page; others stay under QUERIES_OF_OTHERS_MAX
-QUERIES_OF_OTHERS_MAX = 15  # a run has seven tabs, four with a count
+QUERIES_MAX = 12  # of any page, with session and user
 # html5lib does not know these: it reads older HTML than browsers do.
 HARMLESS = re.compile(r"unexpected-self-closing|unexpected-solidus")
 
@@ -159,8 +158,7 @@ def test_pages_read_little(scene: Scene, reader: Client) -> None:
         reader.get(address)  # fills the caches of the process
         with CaptureQueriesContext(connection) as queries:
             reader.get(address)
-        limit = QUERIES_MAX if address == "/" else QUERIES_OF_OTHERS_MAX
-        assert len(queries) <= limit, address
+        assert len(queries) <= QUERIES_MAX, address
 
 
 def test_a_run_of_two_pages_has_a_second_page_that_goes_on(scene: Scene, reader: Client) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.utils import timezone
 
-from scheduler_app.models import Audit, Lease, LeaseEvent
+from scheduler_app.models import Audit, Inventory, Job, Lease, LeaseEvent
 from tests import factories
 
 
@@ -49,7 +50,10 @@ class TestLeases:
 class TestGhosts:
     def test_none_is_said_too(self) -> None:
         factories.make_attempt()
-        assert told("ghosts") == "0 ghost attempts, 0 events of ghosts\n"
+        assert told("ghosts") == (
+            "0 ghosts now, 0 suspects; 0 ghost attempts, 0 events of ghosts."
+            " Nothing was compared yet.\n"
+        )
 
     def test_each_is_shown_with_its_reason(self) -> None:
         ghost = factories.make_ghost_attempt(hostname="host-9")
@@ -63,8 +67,61 @@ class TestGhosts:
         assert str(ghost.id) in shown
         assert "host-9" in shown
         assert "was issued" in shown
-        assert shown.endswith("1 ghost attempts, 1 events of ghosts\n")
+        assert "1 ghost attempts, 1 events of ghosts." in shown
         assert len(json.loads(told("ghosts", "--json"))["events"]) == 1
+
+    def test_a_script_learns_by_the_exit_code_whether_something_haunts(self) -> None:
+        factories.make_ghost(kind="runs_too_long")
+        factories.make_ghost(ended_at=factories.at(5))
+        told("ghosts", "--check")
+        haunting = factories.make_ghost(hostname="host-9")
+        with pytest.raises(SystemExit) as ended:
+            told("ghosts", "--check")
+        assert ended.value.code == 1
+        shown = told("ghosts")
+        assert "1 ghosts now, 1 suspects" in shown
+        assert len(told("ghosts", "--filtered").splitlines()) == len(shown.splitlines()) + 1
+        answer = json.loads(told("ghosts", "--json"))
+        assert haunting.id in [ghost["id"] for ghost in answer["ghosts"]]
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAudit:
+    def test_ghosts_are_compared_now_with_the_real_broker(self) -> None:
+        worker = factories.make_job(detail={"queues": ["default"]})
+        Job.objects.update(heartbeat_at=timezone.now())
+        Inventory.objects.create(
+            job_id=worker.id,
+            hostname="host-9",
+            pid=10,
+            at=timezone.now(),
+            executions=[{"attempt": str(factories.uuid7(3)), "pid": 77, "age_s": 8.0}],
+        )
+        with pytest.raises(SystemExit) as ended:
+            told("audit", "ghosts")
+        assert ended.value.code == 1
+        out = StringIO()
+        with pytest.raises(SystemExit):
+            call_command("audit", "ghosts", "--json", stdout=out)
+        answer = json.loads(out.getvalue())
+        assert answer["is_complete"] is True
+        assert answer["compared"] == 1
+        assert answer["read"]["queues"] == 1
+        (ghost,) = answer["ghosts"]
+        assert "host-9:77 executes attempt" in ghost["sentence"]
+        Inventory.objects.update(executions=[])
+        assert "Compared 0: 0 ghosts, 0 suspects." in told("audit", "ghosts")
+
+    def test_a_worker_that_says_nothing_leaves_it_open(self) -> None:
+        factories.make_job(detail={"queues": []})
+        with pytest.raises(SystemExit) as ended:
+            told("audit", "ghosts")
+        assert ended.value.code == 2
+
+    def test_visibility_answers_in_json_too(self) -> None:
+        factories.make_ghost_attempt()
+        answer = json.loads(told("audit", "visibility", "--json"))
+        assert (answer["compared"]["attempt"], answer["found"]) == (1, 0)
 
 
 @pytest.mark.django_db(transaction=True)  # an export declares its cursor in a transaction

@@ -14,6 +14,7 @@ from scheduler_app.rules import ghosts
 from scheduler_app.scheduler.audit_ghosts import Comparison, audit_ghosts
 from scheduler_app.transitions.attempt import lose
 from scheduler_app.transitions.ghost import store_inventory
+from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.job import start_job
 from tests.world import World, chain
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from scheduler_app.transitions.attempt import Message
-
-HERE = "this:database"
 
 
 class Broker:
@@ -94,7 +93,6 @@ class Auditor:
         return audit_ghosts(
             self.world.connection,
             executor=self.broker,
-            identity=HERE,
             holder=self.world.leases.holder,
             shards=list(self.world.leases.terms()),
             more=more,
@@ -129,7 +127,11 @@ def test_what_agrees_is_counted_and_stored_and_no_ghost(auditor: Auditor, world:
     message = auditor.running()
     auditor.says(world.worker, (message.attempt_id, 4711))
     auditor.broker.queues["default"] = [
-        ghosts.Waiting(queue="default", attempt_id=message.attempt_id, identity=HERE)
+        ghosts.Waiting(
+            queue="default",
+            attempt_id=message.attempt_id,
+            identity=database_identity(world.connection),
+        )
     ]
     made = auditor.audit()
     assert made.found == []
@@ -234,11 +236,13 @@ def test_a_ghost_of_a_worker_that_is_silent_is_kept(
 
 
 def test_messages_of_no_record_and_of_another_database_are_found_in_the_broker(
-    auditor: Auditor,
+    auditor: Auditor, world: World
 ) -> None:
     stranger, foreign = uuid7(), uuid7()
     auditor.broker.queues["default"] = [
-        ghosts.Waiting(queue="default", attempt_id=stranger, identity=HERE),
+        ghosts.Waiting(
+            queue="default", attempt_id=stranger, identity=database_identity(world.connection)
+        ),
         ghosts.Waiting(queue="default", attempt_id=foreign, identity="other:database"),
     ]
     auditor.audit()
@@ -271,6 +275,6 @@ def test_other_schedulers_shards_are_left_to_them(
     message = auditor.running()
     TaskInstance.objects.filter(pk=message.ti_id).update(attempt_id=uuid7())
     auditor.says(world.worker, (message.attempt_id, 4711), (uuid7(), 12))
-    made = audit_ghosts(raw, executor=auditor.broker, identity=HERE, holder=uuid7(), shards=[0, 1])
+    made = audit_ghosts(raw, executor=auditor.broker, holder=uuid7(), shards=[0, 1])
     assert [each.kind for each in made.found] == [ghosts.NO_RECORD], "of no shard: everybody's"
     assert made.numbers()["running_records"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import textwrap
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -37,9 +38,99 @@ DEAF = SLOW.replace(
     "time.sleep(60)",
     """
     import signal
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGURG, signal.SIGTERM, signal.SIGALRM})
     time.sleep(60)""",
 )
+
+
+def flow_of(body: str) -> str:
+    """A flow whose task has this body; it says when it is under way."""
+    return (
+        "import os, signal, subprocess, sys, time\n"
+        "from scheduler_app.authoring import flow, task\n"
+        "@task(retries=3, retry_delay=0)\n"
+        "def t():\n"
+        f"{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n"
+        "@flow\n"
+        "def f():\n"
+        "    t()\n"
+    )
+
+
+SAY = 'print("under way", flush=True)'
+# Busy in one call of C: no Python code of the process, no handler either, runs meanwhile.
+IN_C = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'x', b'y', 2_000_000_000)"
+# How user code may take being told to stop, and what ends it.
+STUBBORN = {
+    "it minds the exception": (
+        f"""
+        try:
+            {SAY}
+            time.sleep(60)
+        finally:
+            print("tidied up", flush=True)
+        """,
+        "exception",
+    ),
+    "it sleeps": (f"{SAY}\ntime.sleep(60)", "exception"),
+    "it raises something else instead": (
+        f"""
+        try:
+            {SAY}
+            time.sleep(60)
+        except BaseException:
+            raise ValueError("not now") from None
+        """,
+        "exception",
+    ),
+    "it swallows exceptions": (
+        f"""
+        {SAY}
+        while True:
+            try:
+                time.sleep(60)
+            except BaseException:
+                pass
+        """,
+        "signal",
+    ),
+    "it has its own way with SIGTERM": (
+        f"""
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+        {SAY}
+        while True:
+            try:
+                time.sleep(60)
+            except SystemExit:
+                raise
+            except BaseException:
+                pass
+        """,
+        "signal",
+    ),
+    "it leaves at SIGTERM": (
+        f"""
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
+        signal.signal(signal.SIGURG, signal.SIG_IGN)
+        {SAY}
+        time.sleep(60)
+        """,
+        "signal",
+    ),
+    "it ignores SIGTERM too": (
+        f"""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        {SAY}
+        while True:
+            try:
+                time.sleep(60)
+            except BaseException:
+                pass
+        """,
+        "kill",
+    ),
+    "it is in a call of C": (f"{SAY}\n{IN_C}", "kill"),
+}
 
 
 class Main:
@@ -132,7 +223,8 @@ def test_an_attempt_that_somebody_asked_to_stop_fails_with_that_reason(
     Attempt.objects.filter(pk=message.attempt_id).update(stop_reason="ada stopped it")
     assert child.outcome(within_s=10).outcome == "terminated"
     attempt = workshop.attempt(message)
-    assert (attempt.outcome, attempt.outcome_reason) == ("terminated", "ada stopped it")
+    assert attempt.outcome == "terminated"
+    assert (attempt.outcome_reason or "").startswith("ada stopped it. Its code ended at the exce")
     assert workshop.ti(message).state == "failed"  # no retry: a person wanted it to end
 
 
@@ -147,11 +239,11 @@ def test_a_deaf_task_that_was_asked_to_stop_is_killed_after_the_grace(
         lambda: Attempt.objects.filter(pk=message.attempt_id, state="ended").first()
     )
     assert attempt.outcome == "terminated"
-    assert "ada stopped it" in attempt.outcome_reason
+    assert attempt.outcome_reason.startswith("ada stopped it. ")
     assert workshop.ti(message).state == "failed"
     (event,) = wait_until(lambda: workshop.events(message))
     assert (event.kind, event.verdict) == ("exit_killed", "confirmed")
-    assert event.payload["why"] == "ada stopped it"
+    assert (event.payload["why"], event.payload["stopped_by"]) == ("ada stopped it", "kill")
     assert workshop.folder.attempts(folder.STOP, folder.RUNNING) == []
 
 
@@ -247,3 +339,144 @@ def test_a_kill_never_reaches_the_next_attempt_of_the_same_child(
     main.beats.ask_to_stop(execution, why="too late", grace_s=0.1)
     outcomes: Any = child.outcome()
     assert outcomes == ["success", "success"]
+
+
+# -- the three stages --------------------------------------------------------------------------
+
+
+def ask(main: Main, message: Message) -> None:
+    """The user code is under way, and somebody wants it to stop."""
+    wait_until(lambda: "under way" in main.workshop.printed(message), within_s=60)
+    Attempt.objects.filter(pk=message.attempt_id).update(stop_reason="ada terminated it: enough")
+
+
+def ended(main: Main, message: Message) -> Attempt:
+    """The attempt once it has ended."""
+    attempt = wait_until(
+        lambda: Attempt.objects.filter(pk=message.attempt_id, state="ended").first(), within_s=60
+    )
+    assert isinstance(attempt, Attempt)
+    return attempt
+
+
+@pytest.mark.parametrize("how", STUBBORN)
+def test_user_code_is_stopped_by_the_first_stage_that_it_minds(
+    main: Main, workshop: Workshop, how: str
+) -> None:
+    body, stage = STUBBORN[how]
+    message, child = main.start(flow_of(body))
+    ask(main, message)
+    attempt = ended(main, message)
+    if stage == "exception":
+        main.returned(message, child)
+    else:
+        child.status(within_s=60)
+    assert attempt.outcome == "terminated"
+    assert (attempt.outcome_reason or "").startswith("ada terminated it: enough. ")
+    assert {
+        "exception": "ended at the exception",
+        "signal": "SIGTERM ended it",
+        "kill": "it was killed",
+    }[stage] in (attempt.outcome_reason or "")
+    ti = workshop.ti(message)
+    assert (ti.state, ti.next_retry_at) == ("failed", None), "no other try"
+    (event,) = wait_until(lambda: workshop.events(message), within_s=60)
+    assert (event.verdict, event.payload["stopped_by"]) == ("confirmed", stage)
+    assert event.payload["why"] == "ada terminated it: enough"
+    assert workshop.folder.attempts(folder.STOP, folder.RUNNING) == []
+
+
+def test_code_that_minds_the_exception_may_tidy_up_and_its_words_are_kept(
+    main: Main, workshop: Workshop
+) -> None:
+    body, _ = STUBBORN["it minds the exception"]
+    message, child = main.start(flow_of(body))
+    ask(main, message)
+    main.returned(message, child)
+    assert workshop.printed(message) == (
+        "under way\ntidied up\nStopped: ada terminated it: enough\n"
+    )
+
+
+@pytest.mark.parametrize("stage", ["exception", "signal", "kill"])
+def test_what_the_code_started_ends_with_it(
+    main: Main, workshop: Workshop, stage: str, tmp_path: Any
+) -> None:
+    """One in the same group, one that made a session of its own, and a child of that one."""
+    swallow = "" if stage == "exception" else "except BaseException: pass"
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if stage == "kill" else ""
+    body = f"""
+    {ignore}
+    near = subprocess.Popen(["sleep", "600"])
+    far = subprocess.Popen(
+        ["sh", "-c", "sleep 600 & echo $! > {tmp_path}/below; wait"], start_new_session=True
+    )
+    while not os.path.exists("{tmp_path}/below") or not open("{tmp_path}/below").read():
+        time.sleep(0.01)
+    with open("{tmp_path}/pids", "w") as file:
+        file.write(f"{{near.pid}} {{far.pid}}")
+    {SAY}
+    while True:
+        try:
+            time.sleep(60)
+        {swallow or "finally: pass"}
+    """
+    message, child = main.start(flow_of(body))
+    ask(main, message)
+    assert ended(main, message).outcome == "terminated"
+    if stage == "exception":
+        main.returned(message, child)
+    else:
+        child.status(within_s=60)
+    text = f"{(tmp_path / 'pids').read_text()} {(tmp_path / 'below').read_text()}"
+    pids = [int(pid) for pid in text.split()]
+    assert len(pids) == 3
+    wait_until(lambda: not any(_is_running(pid) for pid in pids), within_s=60)
+    assert wait_until(lambda: workshop.events(message))[0].payload["stopped_by"] == stage
+
+
+def test_what_an_earlier_attempt_left_running_is_left_alone(
+    main: Main, workshop: Workshop, tmp_path: Any
+) -> None:
+    """Of the same child of the pool: it may have been meant to go on."""
+    leaver = flow_of(
+        f"""
+        left = subprocess.Popen(["sleep", "600"])
+        open("{tmp_path}/left", "w").write(str(left.pid))
+        """
+    )
+    first, second = (
+        workshop.issue_one(leaver),
+        workshop.issue_one(flow_of(f"{SAY}\ntime.sleep(60)")),
+    )
+
+    def both() -> Any:
+        from scheduler_app.worker.execute import execute_delivery  # noqa: PLC0415 - in the child
+
+        return [
+            execute_delivery(
+                str(m.attempt_id), m.ti_id, m.fence, m.lease_token, workshop.identity
+            ).outcome
+            for m in (first, second)
+        ]
+
+    child = workshop.fork(both)
+    main.children.append(child)
+    wait_until(lambda: workshop.attempt(second).state == "running", within_s=60)
+    main.witness.accepted(child.pid, str(second.attempt_id))
+    ask(main, second)
+    outcomes: Any = child.outcome(within_s=60)
+    assert outcomes == ["success", "terminated"]
+    left = int((tmp_path / "left").read_text())
+    try:
+        assert _is_running(left)
+    finally:
+        os.kill(left, signal.SIGKILL)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

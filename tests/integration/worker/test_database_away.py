@@ -13,6 +13,7 @@ import pytest
 from scheduler_app.processes import database
 from scheduler_app.transitions.attempt import lose
 from scheduler_app.worker import folder, leftovers, link
+from scheduler_app.worker.guard import ASK
 from tests.workshop import Hints, wait_until
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def test_a_delivery_that_waits_ends_unclaimed_when_it_is_asked_to_stop(
     child = workshop.start(message)
     wait_until(lambda: list(workshop.station.notes.read()))
     workshop.folder.write(message.attempt_id, folder.STOP, {"why": "its worker stops"})
-    os.kill(child.pid, signal.SIGTERM)
+    os.kill(child.pid, ASK)
     assert child.outcome().what == "unclaimed"
     assert workshop.attempt(message).state == "issued"
     assert not (tmp_path / "ran").exists()

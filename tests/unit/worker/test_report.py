@@ -10,11 +10,12 @@ import pytest
 
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.states import TaskState
+from scheduler_app.rules.stopping import Stage
 from scheduler_app.transitions.attempt import Claim
 from scheduler_app.worker import report
 from scheduler_app.worker.guard import TaskTimeout
 
-IDS = {"attempt_id": str(uuid.uuid4()), "nonce": str(uuid.uuid4())}
+IDS: dict[str, Any] = {"attempt_id": str(uuid.uuid4()), "nonce": str(uuid.uuid4())}
 
 
 def _claim(**changed: Any) -> Claim:
@@ -84,12 +85,18 @@ def test_a_task_that_nobody_knows_any_more_is_not_tried_again() -> None:
 
 
 def test_a_task_that_was_stopped_is_not_tried_again() -> None:
-    made = report.stopped(_claim(), **IDS, why="marked failed by ada")
-    assert (made.state, made.outcome, made.reason) == (
-        "failed",
-        "terminated",
-        "marked failed by ada",
+    made = report.stopped(_claim(), **IDS, why="marked failed by ada", stage=Stage.EXCEPTION)
+    assert (made.state, made.outcome, made.error) == ("failed", "terminated", None)
+    assert made.reason == "marked failed by ada. Its code ended at the exception that asked it to."
+
+
+def test_what_a_stopped_task_raised_instead_is_kept() -> None:
+    made = report.stopped(
+        _claim(), **IDS, why="enough", stage=Stage.SIGNAL, error=_raised(SystemExit(3))
     )
+    assert made.error is not None
+    assert made.error["type"] == "SystemExit"
+    assert "SIGTERM ended it" in (made.reason or "")
 
 
 def test_a_report_comes_back_from_json_as_it_was() -> None:

@@ -1,0 +1,54 @@
+"""How user code that has to stop is stopped: three stages, each for what the one before did not end."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Stage(StrEnum):
+    """What user code is told to stop with, in this order."""
+
+    EXCEPTION = "exception"  # raised in it, so that it can tidy up
+    SIGNAL = "signal"  # SIGTERM to it and to what it started
+    KILL = "kill"  # SIGKILL to it and to what it started
+
+
+_NEXT: Final = {Stage.EXCEPTION: Stage.SIGNAL, Stage.SIGNAL: Stage.KILL}
+_WORDS: Final = {
+    Stage.EXCEPTION: "Its code ended at the exception that asked it to.",
+    Stage.SIGNAL: "Its code took no notice of an exception; SIGTERM ended it.",
+    Stage.KILL: "Its code took no notice of an exception, nor of SIGTERM; it was killed.",
+}
+
+
+def following(stage: Stage) -> Stage:
+    """What comes when this stage ended nothing; a kill is repeated."""
+    return _NEXT.get(stage, Stage.KILL)
+
+
+def ended_by(stage: Stage, *, exit_code: int | None) -> Stage | None:
+    """Which stage ended a process that was told to stop.
+
+    ``exit_code`` is minus the signal that ended it, or what it exited with: code that heeds SIGTERM
+    exits in its own way. Null where nobody could tell: then it was the stage that had been reached.
+    Null as an answer: something else ended it.
+    """
+    if stage is Stage.EXCEPTION:
+        return None
+    if exit_code is None:
+        return stage
+    if exit_code == -SIGKILL:
+        return Stage.KILL if stage is Stage.KILL else None
+    return Stage.SIGNAL if exit_code in (-SIGTERM, *range(256)) else None
+
+
+def explain(why: str, stage: Stage | None) -> str:
+    """The request and what ended the code, as sentences."""
+    said = why if why.endswith((".", "!", "?")) else f"{why}."
+    told = _WORDS[stage] if stage else "Its process ended by itself."
+    return f"{said} {told}"
+
+
+SIGKILL: Final = 9  # as everywhere; this room imports no system
+SIGTERM: Final = 15
