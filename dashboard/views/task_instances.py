@@ -7,13 +7,26 @@ from uuid import UUID
 
 from django.urls import reverse
 
-from dashboard import acts, answer, listing
+from dashboard import acts, answer, listing, story
 from dashboard.logs import log_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
 from dashboard.views.runs import of_task_instances
 from scheduler_app.operations.terminate import terminate_task_instance
-from scheduler_app.queries import attempts, executor_events, lens, runs, task_instances
-from scheduler_app.queries.filters import AttemptFilter, EventFilter, TaskInstanceFilter
+from scheduler_app.queries import (
+    attempts,
+    executor_events,
+    lens,
+    runs,
+    task_instances,
+    triggers,
+)
+from scheduler_app.queries.filters import (
+    AttemptFilter,
+    EventFilter,
+    TaskInstanceFilter,
+    TriggerFilter,
+)
+from scheduler_app.queries.list_filter import LIMIT_MAX
 from scheduler_app.rules import errors
 
 if TYPE_CHECKING:
@@ -58,7 +71,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         "run": runs.one(reading.scope, row.run) if row.run_id else None,
         "tab": tab,
         "attempt": _current(reading, row, of_tab.get("log_attempt")),
-        "tab_counts": _tab_counts(reading, ti),
+        "tab_counts": _tab_counts(reading, row),
         **of_tab,
     }
     return answer.answer(
@@ -70,12 +83,12 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
     )
 
 
-def _tab_counts(reading: Reading, ti: int) -> dict[str, lens.Counts]:
+def _tab_counts(reading: Reading, ti: TaskInstanceRow) -> dict[str, lens.Counts]:
     tries, callbacks, events = lens.counts_together(
         [
-            (attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_TASKS)),
-            (attempts.NOUN, AttemptFilter(ti=(ti,), kind=OF_CALLBACKS)),
-            (executor_events.NOUN, EventFilter(ti=(ti,))),
+            (attempts.NOUN, AttemptFilter(ti=(ti.id,), kind=OF_TASKS)),
+            (attempts.NOUN, AttemptFilter(ti=(ti.id,), kind=OF_CALLBACKS)),
+            (executor_events.NOUN, EventFilter(ti=(ti.id,), run=(ti.run,))),
         ],
         reading.scope,
     )
@@ -141,6 +154,7 @@ def _chosen(text: str | None, ti: TaskInstanceRow) -> UUID | None:
 
 
 def _events(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
+    """What was said of it, woven into what was done with it; filtered by kind or verdict, said alone."""
     found = listing.read(
         request,
         reading,
@@ -148,9 +162,24 @@ def _events(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict
         executor_events.page,
         noun="executor events",
         fields=("verdict", "kind"),
+        order="id",
         ti=(ti.id,),
+        run=(ti.run,),
     )
-    return {"list": found}
+    is_whole = not found.pills
+    done = AttemptFilter(ti=(ti.id,), run=(ti.run,), limit=LIMIT_MAX, filtered=found.asked.filtered)
+    waits = TriggerFilter(ti=(ti.id,), run=(ti.run,), limit=LIMIT_MAX)
+    return {
+        "list": found,
+        "story": story.woven(
+            found.rows,
+            attempts.page(done, reading.scope).rows if is_whole else (),
+            triggers.page(waits, reading.scope).rows if is_whole else (),
+            is_first=not found.asked.cursor,
+            is_last=not found.next_cursor,
+            is_descending=found.asked.ordered_by.startswith("-"),
+        ),
+    }
 
 
 def _details(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
