@@ -123,7 +123,7 @@ def test_a_callback_has_a_page_with_its_log_and_what_it_is_about(reader: Client,
 
 def test_the_list_of_attempts_tells_callbacks_from_tasks(reader: Client, run: int) -> None:
     every = Page(reader, "/attempts/")
-    assert "on_failure page_somebody" in every.text
+    assert "callback page_somebody" in every.text
     assert "call 2" in every.text
     tasks = Page(reader, "/attempts/?kind=task")
     assert "page_somebody" not in tasks.text
