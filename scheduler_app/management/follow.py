@@ -49,7 +49,13 @@ def follow(run: int, say: Callable[[str], None]) -> RunRow:
 def errors(run: int) -> Iterator[str]:
     """What the attempts that failed said, newest first."""
     page = attempts.page(
-        AttemptFilter(run=(run,), outcome=("failed", "lost"), limit=ERRORS_MAX), EVERYTHING
+        AttemptFilter(
+            run=(run,),
+            kind=(states.AttemptKind.TASK.value,),
+            outcome=("failed", "lost"),
+            limit=ERRORS_MAX,
+        ),
+        EVERYTHING,
     )
     for row in page.rows:
         detail = attempts.one(EVERYTHING, row.id)

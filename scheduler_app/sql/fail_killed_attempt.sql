@@ -16,11 +16,11 @@ WITH t AS (
    WHERE p.id = %(attempt)s AND i.id = p.ti_id AND i.attempt_id = p.id AND i.state = %(from_state)s
      AND (p.is_live OR i.state = 'scheduled')
   RETURNING i.id, i.run_id, i.attempt_id,
-            i.stop_requested_at IS NOT NULL AND %(is_open)s AS is_cut_off),
+            i.stop_requested_at IS NOT NULL AS is_asked_to_stop),
 x AS (
   UPDATE attempt p
      SET state = 'ended', is_live = false, outcome = 'terminated', outcome_reason = %(reason)s,
          ended_at = clock_timestamp()
     FROM t WHERE p.id = t.attempt_id AND p.is_live
   RETURNING p.id)
-SELECT t.run_id, t.is_cut_off FROM t
+SELECT t.run_id, t.is_asked_to_stop FROM t

@@ -13,7 +13,8 @@ WITH t AS (
          next_method = NULL, next_kwargs = NULL, wait = NULL,
          ended_at = clock_timestamp()
    WHERE id = %(ti)s AND attempt_id = %(attempt)s AND claim_nonce = %(nonce)s AND state = 'running'
-  RETURNING id, run_id, stop_requested_at IS NOT NULL AND %(is_open)s AS is_cut_off),
+  RETURNING id, run_id, stop_requested_at IS NOT NULL
+            AND (%(is_open)s OR %(state)s::text = 'failed') AS is_cut_off),
 x AS (
   UPDATE attempt p
      SET state = 'ended', is_live = false, is_accepted = true,
@@ -22,7 +23,7 @@ x AS (
          outcome_reason = %(reason)s, result = %(result)s::jsonb, error = %(error)s::jsonb,
          ended_at = clock_timestamp()
     FROM t WHERE p.id = %(attempt)s
-  -- Of what does not follow, no callback is due.
+  -- Of what a person asked for, no callback is due.
   RETURNING CASE WHEN NOT t.is_cut_off THEN p.id END AS id)
 /* callbacks */
 SELECT t.run_id FROM t, x

@@ -34,7 +34,7 @@ t AS (
      AND greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())
          < clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8)
   RETURNING i.id, i.attempt_id, i.run_id, i.task_id, i.map_index, i.try_number, i.shard, i.state,
-            i.infra_losses),
+            i.infra_losses, i.stop_requested_at IS NOT NULL AS is_asked_to_stop),
 x AS (
   UPDATE attempt p
      SET state = 'ended', is_live = false, outcome = 'lost', ended_at = clock_timestamp(),
@@ -58,6 +58,6 @@ e AS (
     FROM t JOIN x ON x.id = t.attempt_id
   ON CONFLICT (dedupe_key) DO NOTHING
   RETURNING id)
-SELECT t.id AS ti_id, t.attempt_id, t.run_id, t.state, t.infra_losses,
+SELECT t.id AS ti_id, t.attempt_id, t.run_id, t.state, t.infra_losses, t.is_asked_to_stop,
        (SELECT count(*) FROM e) AS events
   FROM t

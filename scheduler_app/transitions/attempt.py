@@ -267,9 +267,9 @@ def lose(
 ) -> list[dict[str, Any]]:
     """Each attempt that is still silent is lost; its task is scheduled again or, past budget, failed.
 
-    One dict per lost attempt: ti_id, attempt_id, run_id, state, infra_losses. Of ``callbacks``, by
-    attempt, those that are about the state which its task came to are issued. Part of the caller's
-    transaction.
+    One dict per lost attempt: ti_id, attempt_id, run_id, state, infra_losses, is_asked_to_stop. Of
+    ``callbacks``, by attempt, those that are about the state which its task came to by the loss are
+    issued. Part of the caller's transaction.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
@@ -283,7 +283,7 @@ def lose(
         )
         lost = cursor.fetchall()
     wanted = callbacks or {}
-    moved = {row["attempt_id"]: row["state"] for row in lost}
+    moved = {row["attempt_id"]: row["state"] for row in lost if not row["is_asked_to_stop"]}
     issue_after(
         connection,
         moved={of: new for of, new in wanted.items() if moved.get(of) == new.state},
@@ -335,7 +335,7 @@ def fail_killed(
         row = cursor.fetchone()
     if row is None:
         return None
-    if callbacks and not row[1]:  # of a retry that does not follow, none is due
+    if callbacks and not row[1]:  # of what a person asked for, none is due
         issue_after(connection, moved={attempt_id: callbacks})
     return int(row[0])
 

@@ -19,6 +19,7 @@ from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
+from scheduler_app.rules.states import AttemptKind
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -48,6 +49,20 @@ ATTEMPT_HEADINGS: Final = (
     "ENDED",
     "FILTERED BECAUSE",
 )
+CALLBACK_HEADINGS: Final = (
+    "CALLBACK",
+    "OF",
+    "ON",
+    "CALLS",
+    "CALL",
+    "OUTCOME",
+    "SAID",
+    "ISSUED",
+    "ENDED",
+    "FILTERED BECAUSE",
+)
+OF_TASKS: Final = (AttemptKind.TASK.value,)
+OF_CALLBACKS: Final = (AttemptKind.CALLBACK.value,)
 INTERRUPTED: Final = 130  # exit code, as shells give it after Ctrl-C
 
 
@@ -60,14 +75,18 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """One verb with its own arguments."""
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        state = verbs.add_parser("state", help="each task of a run, or one with its attempts")
+        state = verbs.add_parser(
+            "state", help="each task of a run, or one with its attempts and callbacks"
+        )
         _add_task(state, nargs="?")
         add_filtered(state)
         add_json(state)
         log = verbs.add_parser("log", help="what the newest attempt of a task printed")
         _add_task(log, nargs=None)
         log.add_argument("--try", dest="try_number", type=int, metavar="N", help="of this try")
-        log.add_argument("--attempt", type=UUID, metavar="ID", help="of just this attempt")
+        log.add_argument(
+            "--attempt", type=UUID, metavar="ID", help="of just this attempt, or this callback"
+        )
         log.add_argument("--all", action="store_true", help="of every attempt, oldest first")
         log.add_argument("--follow", action="store_true", help="go on until the attempt ends")
         add_json(log)
@@ -108,16 +127,27 @@ class Command(BaseCommand):
         tis, ti_counts = _whole(task_instances.page, TaskInstanceFilter(order="task_id", **what))
         if options["task_id"] and not ti_counts.total:
             raise NotFound(f"Run {run.run_id} has no task {options['task_id']}.")
-        tried, tried_counts = _whole(attempts.page, AttemptFilter(order="fence", **what))
+        tried, tried_counts = _whole(
+            attempts.page, AttemptFilter(order="fence", kind=OF_TASKS, **what)
+        )
+        called, called_counts = _whole(
+            attempts.page, AttemptFilter(order="fence", kind=OF_CALLBACKS, **what)
+        )
         if options["json"]:
-            self.stdout.write(as_json({"task_instances": tis, "attempts": tried}))
+            self.stdout.write(
+                as_json({"task_instances": tis, "attempts": tried, "callbacks": called})
+            )
             return
         self.stdout.write(table(TI_HEADINGS, map(_ti_line, tis)))
         # Of a whole run, the attempts would be the same lines again, unless all are wanted.
         if options["task_id"] or options["filtered"]:
             self.stdout.write(f"\n{table(ATTEMPT_HEADINGS, map(_attempt_line, tried))}")
+            if called:
+                self.stdout.write(f"\n{table(CALLBACK_HEADINGS, map(_callback_line, called))}")
         self.stdout.write(f"\n{told(ti_counts, 'task instances', lens=lens(options))}")
         self.stdout.write(told(tried_counts, "attempts", lens=lens(options)))
+        if called_counts.total:
+            self.stdout.write(told(called_counts, "callbacks", lens=lens(options)))
 
     def _log(self, options: dict[str, Any]) -> None:
         found = _attempts(options)
@@ -205,6 +235,8 @@ def _attempts(options: dict[str, Any]) -> list[AttemptRow]:
         task_id=(options["task_id"],),
         map_index=(options["map_index"],) if options["map_index"] is not None else (),
         try_number=(options["try_number"],) if options["try_number"] is not None else (),
+        # What a callback printed is asked for by its id.
+        kind=OF_TASKS if options["attempt"] is None else (),
         filtered=Lens.ALL,
         order="-fence",
         limit=LIMIT_MAX,
@@ -280,6 +312,21 @@ def _attempt_line(row: AttemptRow) -> tuple[object, ...]:
         row.fence,
         row.lease_token,
         row.started_at,
+        row.ended_at,
+        row.filter_reason,
+    )
+
+
+def _callback_line(row: AttemptRow) -> tuple[object, ...]:
+    return (
+        row.id,
+        _name(row) or "the run",
+        row.callback_on,
+        row.callback_name,
+        row.dispatch_no,
+        row.outcome or row.state,
+        row.outcome_reason,
+        row.issued_at,
         row.ended_at,
         row.filter_reason,
     )

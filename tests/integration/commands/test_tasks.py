@@ -271,3 +271,53 @@ def test_a_run_is_terminated_as_a_whole(call: Call, run: Run) -> None:
     assert answer.lines()[1][:3] == ["load", "none", "It"]
     assert "2 task instances terminated, 0 left alone" in answer.out
     assert call("flows", "terminate", "nightly", "nope", "--reason", "r").code == 1
+
+
+# -- callbacks --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def called(tried: tuple[Attempt, Attempt]) -> Attempt:
+    """A callback about the second try, newer than it."""
+    _, second = tried
+    row = make_attempt(
+        ti=second.ti,
+        kind="callback",
+        try_number=2,
+        dispatch_no=1,
+        state=AttemptState.ENDED,
+        outcome=AttemptOutcome.FAILED,
+        outcome_reason="OSError: nobody answers",
+        fence=(second.fence or 0) + 1,
+        callback={"on": "on_success", "index": 0, "name": "tell", "of": str(second.id)},
+        callback_key=f"{second.id}:on_success:0",
+    )
+    make_log(row, b"telling\n")
+    return row
+
+
+def test_the_callbacks_of_a_task_are_a_table_of_their_own(
+    call: Call, tried: tuple[Attempt, Attempt], called: Attempt
+) -> None:
+    answer = call("tasks", "state", *WHERE, "load")
+    (line,) = [line for line in answer.lines() if line[:1] == [str(called.id)]]
+    assert line[1:9] == [
+        "load",
+        "on_success",
+        "tell",
+        "1",
+        "failed",
+        "OSError:",
+        "nobody",
+        "answers",
+    ]
+    assert "1 attempts, 1 filtered (superseded_by_retry 1)" in answer.out
+    assert "1 callbacks, none filtered" in answer.out
+    assert str(called.id) not in call("tasks", "state", *WHERE).out, "of a whole run, its number"
+
+
+def test_the_newest_log_of_a_task_is_not_that_of_its_callback(
+    call: Call, tried: tuple[Attempt, Attempt], called: Attempt
+) -> None:
+    assert call("tasks", "log", *WHERE, "load").out == "10 rows\n"
+    assert call("tasks", "log", *WHERE, "load", "--attempt", str(called.id)).out == "telling\n"

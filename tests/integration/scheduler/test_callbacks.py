@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scheduler_app.models import Attempt, ExecutorEvent, Flow, Incident, Run, TaskInstance
+from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import audit_visibility
 from scheduler_app.rules.callbacks import CALLS_MAX, CallbackOn
 from scheduler_app.rules.definition import TaskDefinition, TriggerRule
@@ -199,6 +200,46 @@ def test_the_end_of_a_run_calls_back_once_and_does_not_wait_for_it(
     assert row.callback is not None
     assert row.callback["reason"] == run.state_reason
     assert_nothing_to_audit()
+
+
+@pytest.mark.parametrize("end", ["report", "kill", "loss"])
+def test_what_a_person_ended_calls_nobody(
+    world: World, raw: psycopg.Connection[Any], leases: Leases, settings: Any, end: str
+) -> None:
+    settings.INFRASTRUCTURE_BUDGET = 0
+    start_worker(raw, world)
+    run_id = world.run(
+        world.flow("f", chain("a", "b", callbacks=EVERY), callbacks={"on_failure": ("page",)})
+    )
+    world.tick(run_id)
+    message = world.messages.pop()
+    assert world.claim_with_callbacks(message) is not None
+    terminate_task_instance(ti_id=message.ti_id, actor="ada", reason="a wrong input")
+    if end == "report":
+        world.finish_with_callbacks(message, ok=False)
+    elif end == "kill":
+        killed(raw, message.attempt_id)
+        world.judge()
+    else:
+        silence(raw)
+        sweep.lose_silent(raw, leases=leases, terms=leases.terms())
+    world.tick(run_id)
+    world.tick(run_id)
+    assert Run.objects.get(pk=run_id).state == "failed"
+    assert called(run_id) == [("a", "on_execute")]
+
+
+def test_a_run_that_failed_by_itself_too_calls_back(world: World) -> None:
+    run_id = world.run(
+        world.flow("f", [*chain("a"), *chain("b")], callbacks={"on_failure": ("page",)})
+    )
+    world.tick(run_id)
+    by_person, by_itself = world.messages
+    assert world.claim(by_itself) is not None
+    world.finish(by_itself, ok=False)
+    terminate_task_instance(ti_id=by_person.ti_id, actor="ada", reason="a wrong input")
+    world.tick(run_id)
+    assert called(run_id) == [(None, "on_failure")]
 
 
 def test_a_run_calls_back_on_a_queue_that_its_workers_listen_on(world: World) -> None:
