@@ -64,7 +64,7 @@ def test_two_schedulers_share_the_shards_and_one_takes_over_when_the_other_dies(
         )
         runs = [stack.trigger("chain") for _ in range(10)]
         holder = stack.row(
-            "SELECT j.pid FROM lease l JOIN job j ON j.id = l.holder JOIN flow f ON f.shard = l.shard"
+            "SELECT j.pid, j.id FROM lease l JOIN job j ON j.id = l.holder JOIN flow f ON f.shard = l.shard"
         )
         assert holder is not None
         os.kill(holder["pid"], signal.SIGSTOP)
@@ -77,6 +77,13 @@ def test_two_schedulers_share_the_shards_and_one_takes_over_when_the_other_dies(
         assert stack.rows("SELECT 1 FROM lease_event WHERE kind = 'expired'")
         assert stack.rows("SELECT 1 FROM take_over")
         # The stalled one wakes, and either notices by itself or is refused; it doubles nothing.
+        wait_for(
+            "its waking is a record",
+            lambda: stack.rows(
+                "SELECT 1 FROM lease_event WHERE holder = %s AND kind IN ('demoted', 'fenced_write')",
+                holder["id"],
+            ),
+        )
         more = stack.trigger("chain")
         assert stack.wait_for_run(more)["state"] == "success"
         assert len(stack.attempts(more)) == 5
