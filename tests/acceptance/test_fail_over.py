@@ -182,6 +182,21 @@ def _held_by(stack: Stack, job: Any) -> int:
     return int(row["n"])
 
 
+def _stop_cleanly(stack: Stack, one: Scheduler, job: Any) -> float:
+    """It was asked to end, and did; after how many seconds nothing was held by it any more."""
+    asked_at = time.monotonic()
+    one.process.send_signal(signal.SIGTERM)
+    wait_for(
+        "its leases are released",
+        lambda: _held_by(stack, job) == 0,
+        within_s=30,
+        every_s=0.02,
+    )
+    took_s = time.monotonic() - asked_at
+    assert one.process.wait(30) == 0
+    return took_s
+
+
 def _assert_each_ran_once(stack: Stack, sink: Path, runs: list[dict[str, Any]]) -> None:
     """Every run succeeded, each of its tasks by one attempt that began once and ended once."""
     for run in runs:
@@ -220,17 +235,8 @@ def test_one_two_three_and_one_scheduler_share_the_load_and_nothing_runs_twice(
         third = started[1].job()
         wait_for("thirds", lambda: sorted(_shares(stack)) == [4, 6, 6], within_s=60)
         for one, job in ((started[1], third), (started[0], second)):
-            asked_at = time.monotonic()
-            one.process.send_signal(signal.SIGTERM)
-            wait_for(
-                "its leases are released",
-                lambda job=job: _held_by(stack, job) == 0,
-                within_s=30,
-                every_s=0.02,
-            )
-            took_s = time.monotonic() - asked_at
+            took_s = _stop_cleanly(stack, one, job)
             assert took_s < 2.0, f"a planned stop released after {took_s:.2f} s"
-            assert one.process.wait(30) == 0
         wait_for("the first leads all again", lambda: _shares(stack) == [16], within_s=60)
     _assert_each_ran_once(stack, sink, load.runs)
     _assert_tokens_grow(stack)
