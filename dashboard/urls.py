@@ -65,6 +65,7 @@ urlpatterns = [
     path("ghosts/<int:ghost>/", filtered.ghost_detail, name="ghost_detail"),
     path("ghosts/<int:ghost>/stop/", filtered.ghost_stop, name="ghost_stop"),
     path("leases/", leases.lease_list, name="lease_list"),
+    path("leases/take-overs/<int:take_over>/", leases.take_over_detail, name="take_over_detail"),
     path("jobs/", jobs.job_list, name="job_list"),
     path("jobs/<uuid:job_id>/stop/", jobs.job_stop, name="job_stop"),
     path("pools/", pools.pool_list, name="pool_list"),

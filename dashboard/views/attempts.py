@@ -8,7 +8,7 @@ from django.http import HttpResponse
 
 from dashboard import answer, listing
 from dashboard.logs import log_of
-from scheduler_app.queries import attempts, executor_events, logs
+from scheduler_app.queries import attempts, executor_events, leadership, logs
 from scheduler_app.queries.filters import AttemptFilter, EventFilter
 from scheduler_app.rules import errors
 from scheduler_app.rules.states import AttemptKind
@@ -76,7 +76,12 @@ def attempt_detail(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
         noun="executor events",
         attempt_id=(attempt_id,),
     )
-    context = {"attempt": attempt, "list": found, "log": log_of(reading, attempt)}
+    context = {
+        "attempt": attempt,
+        "list": found,
+        "log": log_of(reading, attempt),
+        "near": leadership.near_attempt(reading.scope, attempt_id),
+    }
     topics = ["runs"]
     if attempt.ti:
         topics = [f"ti:{attempt.ti}"]

@@ -1,41 +1,247 @@
-"""Leases: who decides for each shard, and every change of it."""
+"""Leases and fail-overs: who leads each shard, every change of it, and what each change found."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
+from django.urls import reverse
 
 from dashboard import answer, listing
-from scheduler_app.queries import lease_events, leases
-from scheduler_app.queries.filters import LeaseEventFilter, LeaseFilter
+from dashboard.addresses import carried
+from dashboard.templatetags.dashboard import in_words
+from scheduler_app.queries import (
+    attempts,
+    executor_events,
+    inquiries,
+    lease_events,
+    leases,
+    lens,
+    take_over_items,
+    take_overs,
+)
+from scheduler_app.queries.filters import (
+    AttemptFilter,
+    EventFilter,
+    InquiryFilter,
+    LeaseEventFilter,
+    LeaseFilter,
+    TakeOverFilter,
+    TakeOverItemFilter,
+)
+from scheduler_app.queries.leadership import Leadership, leadership
+from scheduler_app.queries.list_filter import LIMIT_MAX
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from django.http import HttpRequest, HttpResponse
 
-EVENTS_LIMIT: Final = 50
+    from dashboard.answer import Reading
+    from scheduler_app.queries.take_overs import TakeOverRow
+
 LEASES_LIMIT: Final = 200
+NAMES_MAX: Final = 6  # of shards, in a sentence
+TABS: Final = ("shards", "take-overs", "history", "inquiries")
 
 
 @answer.page
 def lease_list(request: HttpRequest) -> HttpResponse:
-    """Every shard with its holder, and the newest changes."""
+    """Every shard with its leader; fail-overs, history and inquiries under their tabs."""
     reading = answer.begin(request)
-    found = listing.read(
+    tab = request.GET.get("tab", "")
+    tab = tab if tab in TABS else "shards"
+    led = leadership(reading.scope, reading.now)
+    context = {
+        "tab": tab,
+        "led": led,
+        "sentence": sentence(led, reading.now),
+        "shards": {one.lease.shard: one for one in led.shards},
+        "tab_counts": {
+            "shards": lens.counts(leases.NOUN, LeaseFilter(), reading.scope),
+            "take_overs": lens.counts(take_overs.NOUN, TakeOverFilter(), reading.scope),
+            "history": lens.counts(lease_events.NOUN, LeaseEventFilter(), reading.scope),
+            "inquiries": lens.counts(inquiries.NOUN, InquiryFilter(), reading.scope),
+        },
+        "ttl_s": settings.LEASE_TTL_S,
+        "renew_interval_s": settings.LEASE_RENEW_INTERVAL_S,
+        "deadline_s": settings.LEASE_DEADLINE_S,
+        "margin_s": settings.LEASE_TTL_S - settings.LEASE_DEADLINE_S,
+        "list": _LISTS[tab](request, reading),
+    }
+    context["left_s"] = {
+        one.lease.shard: f"{max(0.0, (one.lease.expires_at - reading.now).total_seconds()):.1f}"
+        for one in led.shards
+        if one.lease.expires_at is not None
+    }
+    return answer.answer(request, "dashboard/lease_list.html", reading, context, topics=["leases"])
+
+
+def _shards(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
+    return listing.read(
         request,
         reading,
         LeaseFilter,
         leases.page,
         noun="leases",
-        fields=("shard", "state"),
+        fields=("shard", "state", "holder"),
         limit=LEASES_LIMIT,
     )
-    newest = LeaseEventFilter(shard=found.asked.shard, limit=EVENTS_LIMIT)  # type: ignore[attr-defined] # a LeaseFilter
+
+
+def _take_overs(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
+    return listing.read(
+        request,
+        reading,
+        TakeOverFilter,
+        take_overs.page,
+        noun="take-overs",
+        fields=("shard", "cause", "decision", "state", "started_at_gte", "started_at_lte"),
+    )
+
+
+def _history(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
+    return listing.read(
+        request,
+        reading,
+        LeaseEventFilter,
+        lease_events.page,
+        noun="lease events",
+        fields=("shard", "kind", "token", "at_gte", "at_lte"),
+    )
+
+
+def _inquiries(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
+    return listing.read(
+        request,
+        reading,
+        InquiryFilter,
+        inquiries.page,
+        noun="inquiries",
+        fields=("state", "worker_job_id", "asked_at_gte", "asked_at_lte"),
+    )
+
+
+_LISTS: Final = {
+    "shards": _shards,
+    "take-overs": _take_overs,
+    "history": _history,
+    "inquiries": _inquiries,
+}
+
+
+@answer.page
+def take_over_detail(request: HttpRequest, take_over: int) -> HttpResponse:
+    """One change of a shard's leader: what was live, who was asked, and what it left behind."""
+    reading = answer.begin(request)
+    taken = take_overs.one(reading.scope, take_over)
+    found = listing.read(
+        request,
+        reading,
+        TakeOverItemFilter,
+        take_over_items.page,
+        noun="take-over items",
+        fields=("decision", "hostname"),
+        order="id",
+        take_over=(take_over,),
+    )
+    asked = InquiryFilter(
+        ask_id=(taken.ask_id,) if taken.ask_id else (), limit=LIMIT_MAX, order="id"
+    )
     context = {
+        "taken": taken,
+        "sentence": _of(taken),
         "list": found,
-        "events": lease_events.page(newest, reading.scope),
-        "ttl_s": settings.LEASE_TTL_S,
-        "renew_interval_s": settings.LEASE_RENEW_INTERVAL_S,
-        "deadline_s": settings.LEASE_DEADLINE_S,
+        "inquiries": inquiries.page(asked, reading.scope) if taken.ask_id else None,
+        "left": _left_behind(request, reading, taken),
     }
-    return answer.answer(request, "dashboard/lease_list.html", reading, context, topics=["leases"])
+    return answer.answer(
+        request, "dashboard/take_over_detail.html", reading, context, topics=["leases"]
+    )
+
+
+def sentence(led: Leadership, now: datetime) -> str:
+    """Is anyone leading, since when, does it flap: what an on-call reader needs first."""
+    number = len(led.shards)
+    held = number - len(led.vacant)
+    leaders = led.leaders
+    parts = [f"{held} of {number} shards are led, by {_counted(len(leaders), 'scheduler')}."]
+    if led.vacant:
+        parts.append(f"Nobody decides for {_shards_named(led.vacant)}.")
+    last = led.last_fail_over
+    if last is None:
+        parts.append("There was no fail-over yet.")
+    else:
+        ago = in_words((now - (last.acquired_at or last.started_at)).total_seconds())
+        parts.append(
+            f"The last fail-over was {ago} ago: shard {last.shard}, {last.old_hostname}:{last.old_pid}"
+            f" → {last.holder_hostname}:{last.holder_pid}."
+        )
+    if led.flapping:
+        parts.append(f"Flapping: {_shards_named(led.flapping)} changed leaders again and again.")
+    else:
+        parts.append("Nothing flaps.")
+    return " ".join(parts)
+
+
+def _of(taken: TakeOverRow) -> str:
+    new = f"{taken.holder_hostname}:{taken.holder_pid}"
+    old = f"{taken.old_hostname}:{taken.old_pid}"
+    gap = f" Nobody led for {in_words(taken.gap_s)}." if taken.gap_s is not None else ""
+    match taken.cause:
+        case "expired":
+            return f"{old} did not renew its lease in time, and {new} took over.{gap}"
+        case "released":
+            return f"The shard had been given up, and {new} took it.{gap}"
+        case "taken_back":
+            return f"{new} had stopped trusting its lease, and took it back with a new token."
+        case _:
+            return f"{new} was the first to lead this shard."
+
+
+def _left_behind(request: HttpRequest, reading: Reading, taken: TakeOverRow) -> dict[str, Any]:
+    """Counts of what was refused, set aside or unknown in the term that the take-over began."""
+    since = taken.old_renewed_at or taken.acquired_at or taken.started_at
+    following = take_overs.page(
+        TakeOverFilter(shard=(taken.shard,), new_token=(taken.new_token + 1,), limit=1),
+        reading.scope,
+    ).rows
+    until = (following[0].acquired_at or following[0].started_at) if following else None
+    shard = (taken.shard,)
+    ghosts = TakeOverItemFilter(take_over=(taken.id,), decision=("ghost",))
+    refused = EventFilter(
+        shard=shard,
+        received_at_gte=since,
+        received_at_lte=until,
+    )
+    fenced = LeaseEventFilter(shard=shard, kind=("fenced_write",), at_gte=since, at_lte=until)
+    aside = AttemptFilter(shard=shard, issued_at_lte=until, ended_at_gte=since)
+    scope = reading.scope
+    place = request.path
+
+    def to(name: str, asked: dict[str, list[str]], **more: str) -> str:
+        query = {key: values[0] for key, values in asked.items()}
+        return reverse(f"dashboard:{name}") + carried(request, {**query, **more})
+
+    return {
+        "since": since,
+        "until": until,
+        "ghosts": lens.counts(take_over_items.NOUN, ghosts, scope).shown,
+        "ghosts_href": place + carried(request, {"decision": "ghost"}),
+        "refused": lens.counts(executor_events.NOUN, refused, scope).filtered,
+        "refused_href": to("executor_event_list", refused.to_query(), filtered="only"),
+        "fenced": lens.counts(lease_events.NOUN, fenced, scope).shown,
+        "fenced_href": to("lease_list", fenced.to_query(), tab="history"),
+        "aside": lens.counts(attempts.NOUN, aside, scope).filtered,
+        "aside_href": to("attempt_list", aside.to_query(), filtered="only"),
+    }
+
+
+def _shards_named(shards: tuple[int, ...]) -> str:
+    named = ", ".join(map(str, shards[:NAMES_MAX]))
+    more = f" and {len(shards) - NAMES_MAX} more" if len(shards) > NAMES_MAX else ""
+    return f"shard{'s' if len(shards) > 1 else ''} {named}{more}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -17,6 +17,7 @@ from scheduler_app.queries import (
     attempts,
     executor_events,
     flow_versions,
+    leadership,
     lens,
     run_attempts,
     runs,
@@ -78,6 +79,7 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
         "run": row,
         "tab": tab,
         "problem": problem_of(reading, row),
+        "near": leadership.near_run(reading.scope, run) if tab == TABS[0] else (),
         "tab_counts": _tab_counts(reading, run),
         **_TAB_CONTEXTS[tab](request, reading, row),
     }

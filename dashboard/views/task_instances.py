@@ -15,6 +15,7 @@ from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import (
     attempts,
     executor_events,
+    leadership,
     lens,
     runs,
     task_instances,
@@ -71,6 +72,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         "run": runs.one(reading.scope, row.run) if row.run_id else None,
         "tab": tab,
         "attempt": _current(reading, row, of_tab.get("log_attempt")),
+        "near": leadership.near_task_instance(reading.scope, ti) if tab == TABS[0] else (),
         "tab_counts": _tab_counts(reading, row),
         **of_tab,
     }

@@ -70,9 +70,8 @@ class Leadership:
 def leadership(scope: Scope, now: datetime) -> Leadership:
     """The leases of all shards (the first 500), with their load and their unrest."""
     found = leases.page(LeaseFilter(limit=LIMIT_MAX), scope)
-    loads = _loads()
+    count, loads = _loads()
     changed = _changed_at(now)
-    count = _shard_count()
     fail_overs = take_overs.page(TakeOverFilter(cause=(rules.Cause.EXPIRED,), limit=1), scope).rows
     known = {row.shard for row in found.rows}
     return Leadership(
@@ -153,16 +152,19 @@ def _near(scope: Scope, which: str, key: Any) -> tuple[NearChange, ...]:
     )
 
 
-def _loads() -> dict[int, tuple[int, int]]:
-    """By shard: active runs and live attempts. Walks the indexes over what is active."""
+def _loads() -> tuple[int, dict[int, tuple[int, int]]]:
+    """The number of shards; by shard: active runs and live attempts. Walks indexes over what is active."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT shard, sum(runs)::int, sum(live)::int FROM ("
-            " SELECT shard, count(*) AS runs, 0 AS live FROM run WHERE is_active GROUP BY shard"
-            " UNION ALL SELECT shard, 0, count(*) FROM attempt WHERE is_live AND shard IS NOT NULL"
-            "  GROUP BY shard) u GROUP BY shard"
+            "SELECT i.shard_count, u.shard, u.runs, u.live FROM installation i LEFT JOIN ("
+            " SELECT shard, sum(runs)::int AS runs, sum(live)::int AS live FROM ("
+            "  SELECT shard, count(*) AS runs, 0 AS live FROM run WHERE is_active GROUP BY shard"
+            "  UNION ALL SELECT shard, 0, count(*) FROM attempt"
+            "   WHERE is_live AND shard IS NOT NULL GROUP BY shard) a GROUP BY shard) u ON true"
         )
-        return {shard: (runs, live) for shard, runs, live in cursor.fetchall()}
+        rows = cursor.fetchall()
+    loads = {shard: (runs, live) for _, shard, runs, live in rows if shard is not None}
+    return (rows[0][0] if rows else 0), loads
 
 
 def _changed_at(now: datetime) -> dict[int, list[datetime]]:
@@ -178,13 +180,6 @@ def _changed_at(now: datetime) -> dict[int, list[datetime]]:
         for shard, at in cursor.fetchall():
             found.setdefault(shard, []).append(at)
         return found
-
-
-def _shard_count() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT shard_count FROM installation LIMIT 1")
-        row = cursor.fetchone()
-    return int(row[0]) if row else 0
 
 
 # The first holder of a shard is no change of leader. An attempt lives from its issue to its end.
@@ -205,5 +200,5 @@ SELECT * FROM (
    ORDER BY e.id, greatest(coalesce(p.issued_at, p.started_at) - e.at,
                            e.at - coalesce(p.ended_at, clock_timestamp())),
             p.fence) near
- ORDER BY at, event_id LIMIT %(limit)s
+ ORDER BY at, token, event_id LIMIT %(limit)s
 """

@@ -165,6 +165,8 @@ def _clock(value: object) -> str:
 
 
 def _seconds(value: object) -> str:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
         return ""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
     return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"

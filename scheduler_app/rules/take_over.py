@@ -47,7 +47,7 @@ class Facts:
     outcome: str | None
     is_accepted: bool  # ended by its own report
     is_published: bool
-    worker: str  # host:pid of the process that claimed it
+    place: str  # host:pid of the process that claimed it
     is_worker_alive: bool  # its worker's main process beats
     asked_at: datetime
     answered_at: datetime | None  # the worker's answer to this take-over's question
@@ -69,11 +69,11 @@ def decide(facts: Facts) -> tuple[Decision, str]:
     if facts.has_it:
         return (
             Decision.ADOPTED,
-            f"{facts.worker} was asked and answered at {_clock(facts.answered_at)} that it runs it.",
+            f"Its worker was asked and answered at {_clock(facts.answered_at)} that {facts.place} runs it.",
         )
     if facts.found is not Found.RUNNING:
         return Decision.PUBLISHED if facts.found is Found.UNPUBLISHED else Decision.WAITING, (
-            f"{facts.worker} claimed it while the take-over looked."
+            f"{facts.place} claimed it while the take-over looked."
         )
     if (
         facts.has_it is None
@@ -82,7 +82,7 @@ def decide(facts: Facts) -> tuple[Decision, str]:
     ):
         return (
             Decision.ADOPTED,
-            f"{facts.worker} beat for it at {_clock(facts.heartbeat_at)}, after the take-over began.",
+            f"Its worker beat for it at {_clock(facts.heartbeat_at)}, after the take-over began.",
         )
     return Decision.OPEN, _waited_for(facts)
 
@@ -101,15 +101,15 @@ def _ended(facts: Facts) -> tuple[Decision, str]:
 def _waited_for(facts: Facts) -> str:
     if facts.has_it is False:
         return (
-            f"{facts.worker} answered at {_clock(facts.answered_at)} that it does not run it; it is"
-            " lost unless its report comes before its heartbeat counts as dead."
+            f"Its worker answered at {_clock(facts.answered_at)} that it does not run it (it had begun"
+            f" on {facts.place}); it is lost unless its report comes before its heartbeat counts as dead."
         )
     if not facts.is_worker_alive:
         return (
-            f"{facts.worker} has ended or is silent and cannot be asked; it is lost once its"
+            f"Its worker ({facts.place}) has ended or is silent and cannot be asked; it is lost once its"
             " heartbeat counts as dead."
         )
-    return f"{facts.worker} was asked at {_clock(facts.asked_at)} and has not answered yet."
+    return f"Its worker was asked at {_clock(facts.asked_at)} and has not answered yet."
 
 
 def _clock(at: datetime | None) -> str:

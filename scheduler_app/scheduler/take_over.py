@@ -126,7 +126,7 @@ def _facts(item: OpenItem) -> rules.Facts:
         outcome_reason=item.outcome_reason or "",
         is_accepted=item.is_accepted,
         is_published=item.is_published,
-        worker=f"{item.hostname}:{item.pid}" if item.hostname else "its worker",
+        place=f"{item.hostname}:{item.pid}" if item.hostname else "a process that is not known",
         is_worker_alive=item.is_worker_alive,
         asked_at=item.asked_at,
         answered_at=item.answered_at,

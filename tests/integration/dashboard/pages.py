@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import html5lib
 
-from scheduler_app.models import Attempt, ExecutorEvent, Run, TaskInstance
+from scheduler_app.models import Attempt, ExecutorEvent, Run, TakeOver, TaskInstance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +90,8 @@ def lists(scene: Scene) -> list[str]:
         "/attempts/",
         "/executor-events/",
         "/leases/",
+        *(f"/leases/?tab={tab}" for tab in ("take-overs", "history", "inquiries")),
+        f"/leases/take-overs/{TakeOver.objects.order_by('id')[0].id}/",
         "/jobs/",
         "/pools/",
         "/filtered/",

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from scheduler_app.models import Attempt, Flow
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.states import AttemptOutcome, TaskState
+from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.transitions import attempt as moves
 from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks, log_length
 from scheduler_app.transitions.executor_event import NewEvent, record_events
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.ids import uuid7
+from scheduler_app.transitions.inquiry import Holding, answer_inquiries, open_inquiries
 from scheduler_app.transitions.job import end_job, start_job
 from scheduler_app.worker import refuse
 
@@ -84,9 +86,31 @@ def build(world: World) -> Scene:
     world.messages = []
     world.claim(first)
     _print(world, first.attempt_id, b"page 1 of 10\n\x1b[32mrows 4096\x1b[0m\n")
+    _change_leaders(world, first)
     return Scene(
         healed=healed, failed=failed, running=running, ghost=_ghost(world), retried=retried
     )
+
+
+def _change_leaders(world: World, running: Message) -> None:
+    """Every shard was given up and taken again; the worker, asked, runs what it ran."""
+    world.leases.give_up(world.connection, world.leases.terms(), why="the scene changes")
+    taken = world.leases.balance(world.connection, dead_after_s=60)
+    take_over(world.connection, leases=world.leases, new_terms=taken)
+    answer_inquiries(
+        world.connection,
+        inquiry_ids=open_inquiries(world.connection, worker_job_id=world.worker),
+        holdings=[
+            Holding(
+                attempt_id=running.attempt_id,
+                pid=4711,
+                is_alive=True,
+                for_s=2.0,
+                report_waits=False,
+            )
+        ],
+    )
+    follow_up(world.connection, leases=world.leases, terms=world.leases.terms())
 
 
 def _fail_once(world: World, run: int) -> int:

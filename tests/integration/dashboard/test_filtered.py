@@ -136,7 +136,7 @@ def test_presets_are_addresses_that_answer(scene: Scene, reader: Client, world: 
         if nav.get("aria-label") == "Views of what was set aside"
         for a in nav.iter("a")
     ]
-    assert len(presets) == 4, "no shard has changed its leader: that one is no link"
+    assert len(presets) == 5, "the scene has changed its leaders: since then is one of them"
     for href in presets:
         assert Page(reader, href).response.status_code == 200
     with world.connection.cursor() as cursor:

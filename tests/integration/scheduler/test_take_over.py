@@ -139,7 +139,7 @@ def test_live_attempts_are_decided_by_what_the_asked_worker_answers(
         "reconciled": 1,
     }
     reasons = dict(TakeOverItem.objects.values_list("decision", "reason"))
-    assert "host-1:4711 was asked and answered" in reasons["adopted"]
+    assert reasons["adopted"].endswith("that host-1:4711 runs it.")
     assert reasons["lost"].startswith("Lost: no heartbeat")
 
 

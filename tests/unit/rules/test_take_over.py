@@ -20,7 +20,7 @@ def facts(**changed: Any) -> take_over.Facts:
         "outcome": None,
         "is_accepted": False,
         "is_published": True,
-        "worker": "w-9:2201",
+        "place": "w-9:2201",
         "is_worker_alive": True,
         "asked_at": ASKED,
         "answered_at": None,
@@ -38,7 +38,11 @@ ANSWERED = {"answered_at": ASKED + timedelta(seconds=2)}
     ("found", "decision", "words"),
     [
         (facts(), Decision.OPEN, "was asked at 02:11:00 UTC and has not answered"),
-        (facts(has_it=True, **ANSWERED), Decision.ADOPTED, "answered at 02:11:02 UTC that it runs"),
+        (
+            facts(has_it=True, **ANSWERED),
+            Decision.ADOPTED,
+            "answered at 02:11:02 UTC that w-9:2201 runs it",
+        ),
         (facts(has_it=False, **ANSWERED), Decision.OPEN, "that it does not run it"),
         (facts(is_worker_alive=False), Decision.OPEN, "cannot be asked"),
         (facts(heartbeat_at=ASKED + timedelta(seconds=1)), Decision.ADOPTED, "beat for it"),
