@@ -6,14 +6,14 @@ import importlib
 import pkgutil
 import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler_app.drills import faults
 from scheduler_app.drills.stack import Stack
 from scheduler_app.drills.stage import Drill, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
     from scheduler_app.drills.report import Report
@@ -29,14 +29,18 @@ def drills() -> dict[str, Drill]:
 
 
 def hold(
-    drill: Drill, *, keep: bool, say: Callable[[str], None], ttl_s: float | None = None
+    drill: Drill,
+    *,
+    keep: bool,
+    say: Callable[[str], None],
+    ttl_s: float,
+    options: Mapping[str, Any],
 ) -> Report:
     """The drill was held; what it found. Nothing of its stack is left, but for a folder to keep.
 
     Call it from the main thread: the stack ends with that. Raises ``DrillFailed`` when the drill
     could not be held, and ``KeyboardInterrupt`` when it was interrupted.
     """
-    ttl_s = drill.ttl_s if ttl_s is None else ttl_s
     stack = Stack(
         flags=drill.flags,
         environment={
@@ -45,7 +49,7 @@ def hold(
             **drill.environment,
         },
     )
-    stage = Stage(drill, stack, ttl_s=ttl_s, say=say)
+    stage = Stage(drill, stack, ttl_s=ttl_s, options=options, say=say)
     with _signals_raise():
         try:
             stage.say(f"starting a stack of its own in {stack.folder}")

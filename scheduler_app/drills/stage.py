@@ -15,12 +15,14 @@ from scheduler_app.drills.report import Report
 from scheduler_app.drills.stack import DrillFailed, Stack
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from collections.abc import Callable, Iterator, Mapping
 
     from scheduler_app.drills.ledger import Line
 
 HEALED_WITHIN_S: Final = 90.0  # after the last fault; a busy machine needs most of it
 BUSY_S: Final = 10.0  # what a busy machine may add to a bound
+QUIET_S: Final = 1.5  # without a line in the ledger
 CONFLICT: Final = 409
 PAUSE_S: Final = 0.2
 
@@ -38,15 +40,24 @@ class Drill:
         default_factory=dict
     )  # failpoints and what they do once armed
     ttl_s: float = 3.0  # of leases; every other term follows from it
+    arguments: Callable[[ArgumentParser], None] | None = None  # of its own, read from stage.options
 
 
 class Stage:
     """One drill under way."""
 
     def __init__(
-        self, drill: Drill, stack: Stack, *, ttl_s: float, say: Callable[[str], None]
+        self,
+        drill: Drill,
+        stack: Stack,
+        *,
+        ttl_s: float,
+        options: Mapping[str, Any],
+        say: Callable[[str], None],
     ) -> None:
         self.stack = stack
+        self.options = options
+        self.heal_within_s = HEALED_WITHIN_S
         self.ttl_s = ttl_s
         self.dead_after_s = ttl_s * 4 / 3  # the product's own derivation, as its documents say
         self.report = Report(drill=drill.name, summary=drill.summary, ttl_s=ttl_s)
@@ -180,7 +191,9 @@ class Stage:
         """Every run that was asked for has ended and every event is judged, or time is over."""
         self.say(f"waiting for {len(self.started)} runs to end")
         try:
-            self.stack.wait_for("every run has ended", self._is_settled, within_s=HEALED_WITHIN_S)
+            self.stack.wait_for(
+                "every run has ended", self._is_settled, within_s=self.heal_within_s
+            )
         except DrillFailed as error:
             self.say(str(error))  # the findings name the runs
 
@@ -196,12 +209,11 @@ class Stage:
         return not pending["counts"]["shown"] and self._is_quiet()
 
     def _is_quiet(self) -> bool:
-        """Whether no execution that began is still alive without its end: a zombie may yet write."""
+        """Whether nobody writes any more: what was stopped went on and said its last word."""
         lines = self.lines()
-        ended = {line.attempt_id for line in lines if line.what == ledger.END}
-        open_pids = {x.pid for x in lines if x.what == ledger.START and x.attempt_id not in ended}
-        newest = {line.pid: line.attempt_id for line in lines}
-        return not any(self.stack.is_stopped(pid) for pid in open_pids if newest[pid] not in ended)
+        newest = max((line.at for line in lines), default=0.0)
+        stopped = any(self.stack.is_stopped(pid) for pid in {line.pid for line in lines})
+        return not stopped and ledger.boot_clock_s() - newest > QUIET_S
 
     def judge(self) -> None:
         """The findings that every drill shares are in the report, and the numbers."""

@@ -6,6 +6,7 @@ Each reads ``seconds`` from the conf of its run: how long an execution takes.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from drill_ledger import execution, is_first  # type: ignore[import-not-found]  # found beside this file
 
@@ -13,6 +14,9 @@ from scheduler_app.authoring import Context, Defer, TimeTrigger, flow, task
 
 WIDTH = 6
 LENGTH = 4
+# Processes of tasks are killed on purpose: that must not use up what a task has.
+RETRIES = 100
+OFTEN: Any = {"retries": RETRIES, "retry_delay": timedelta(0)}
 AT_ONCE = 1000  # runs and tasks: the load is limited by who makes it
 
 
@@ -21,7 +25,7 @@ def seconds_of(ctx: Context, default: float) -> float:
     return float(ctx.conf.get("seconds", default))
 
 
-@task
+@task(**OFTEN)
 def part(ctx: Context, number: int, after: int | None = None) -> int:
     """One of many."""
     with execution(ctx, seconds=seconds_of(ctx, 0.1)):
@@ -43,7 +47,7 @@ def drill_chain() -> None:
         previous = part(number, previous)
 
 
-@task
+@task(**OFTEN)
 def wait(ctx: Context) -> None:
     """Hands over to a timer."""
     with execution(ctx, seconds=seconds_of(ctx, 0.1)):
@@ -64,7 +68,7 @@ def drill_wait() -> None:
     wait() >> part(0)
 
 
-@task(retries=2, retry_delay=timedelta(seconds=0.5))
+@task(retries=RETRIES, retry_delay=timedelta(seconds=0.5))
 def fails_once(ctx: Context) -> None:
     """Fails in its first try."""
     with execution(ctx, seconds=seconds_of(ctx, 0.1)):
@@ -79,7 +83,7 @@ def drill_retry() -> None:
     fails_once() >> part(0)
 
 
-@task(retries=3, retry_delay=timedelta(0))
+@task(**OFTEN)
 def long(ctx: Context) -> None:
     """Long in the first execution, so that it can be disturbed; short in those that follow it."""
     with execution(ctx, seconds=seconds_of(ctx, 5.0) if is_first(ctx) else 0.1):
@@ -92,14 +96,14 @@ def drill_long() -> None:
     long()
 
 
-@task(queue="apart", retries=1)
+@task(queue="apart", **OFTEN)
 def beside(ctx: Context, number: int, after: object = None) -> int:
     """Carried to workers that a drill starts itself."""
     with execution(ctx, seconds=seconds_of(ctx, 0.1)):
         return number
 
 
-@task(queue="apart", retries=2, retry_delay=timedelta(seconds=0.5))
+@task(queue="apart", retries=RETRIES, retry_delay=timedelta(seconds=0.5))
 def fails_once_beside(ctx: Context) -> None:
     """Fails in its first try."""
     with execution(ctx):
@@ -108,7 +112,7 @@ def fails_once_beside(ctx: Context) -> None:
         raise RuntimeError("the first try fails, as it should")
 
 
-@task(queue="apart")
+@task(queue="apart", **OFTEN)
 def wait_beside(ctx: Context) -> None:
     """Hands over to a timer."""
     with execution(ctx):

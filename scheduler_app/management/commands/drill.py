@@ -49,6 +49,8 @@ class Command(BaseCommand):
                 metavar="SECONDS",
                 help=f"of a lease; other terms follow from it ({drill.ttl_s:g})",
             )
+            if drill.arguments is not None:
+                drill.arguments(named)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Progress while it goes on, then the report."""
@@ -60,7 +62,11 @@ class Command(BaseCommand):
 
         try:
             report = hold(
-                drills()[options["drill"]], keep=options["keep"], ttl_s=options["ttl"], say=say
+                drills()[options["drill"]],
+                keep=options["keep"],
+                ttl_s=options["ttl"],
+                options=options,
+                say=say,
             )
         except DrillFailed as error:
             fail(str(error), NOT_HELD)
