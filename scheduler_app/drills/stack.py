@@ -228,6 +228,11 @@ class Stack:
                 found += [int(child) for child in text.split()]
         return found
 
+    def parent(self, pid: int) -> int:
+        """The parent of a process. Raises ``OSError`` when it is gone."""
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return int(text.rpartition(")")[2].split()[1])
+
     def is_stopped(self, pid: int) -> bool:
         """Whether the process stands still by a signal."""
         try:
@@ -339,12 +344,6 @@ class Stack:
                 error.msg = f"{error.msg}: {error.read().decode(errors='replace')[:500]}"
             raise
         return json.loads(text) if text else None
-
-
-def parent_of(pid: int) -> int:
-    """The parent of a process. Raises ``OSError`` when it is gone."""
-    text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    return int(text.rpartition(")")[2].split()[1])
 
 
 def _is_kept(name: str) -> bool:

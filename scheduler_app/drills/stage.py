@@ -215,9 +215,8 @@ class Stage:
         stopped = any(self.stack.is_stopped(pid) for pid in {line.pid for line in lines})
         return not stopped and ledger.boot_clock_s() - newest > QUIET_S
 
-    def judge(self) -> None:
-        """The findings that every drill shares are in the report, and the numbers."""
-        self.say("comparing the ledger, the bank and what the API shows")
+    def check(self) -> list[Finding]:
+        """What every drill checks, now; the numbers are in the report."""
         lines, bank = self.lines(), ledger.read_bank(self.stack.folder)
         shown = self.stack.shown()
         self.report.numbers = {
@@ -229,9 +228,14 @@ class Stage:
             "shown": sum(counted.shown for counted in shown.lists.values()),
             "filtered": sum(counted.filtered for counted in shown.lists.values()),
         }
-        self.report.findings += checker.check(
+        return checker.check(
             lines, shown, bank, started=self.started, accepted_before=self._accepted
         )
+
+    def judge(self) -> None:
+        """The findings that every drill shares are in the report, and the numbers."""
+        self.say("comparing the ledger, the bank and what the API shows")
+        self.report.findings += self.check()
         audit = self.stack.manage("audit", "visibility")
         said = (audit.stdout.strip() or audit.stderr.strip()).splitlines()
         self.expect(

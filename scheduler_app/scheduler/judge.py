@@ -10,6 +10,7 @@ import psycopg
 from django.conf import settings
 from psycopg.rows import dict_row
 
+from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import DefinitionError, Fenced
@@ -141,7 +142,10 @@ def _judge_one(
         return False, None  # too early to tell
     with connection.transaction():
         leases.prove(connection, terms)
-        return _judge(connection, seen, terms)
+        judged = _judge(connection, seen, terms)
+        failpoints.reach("judge.before_commit")
+    failpoints.reach("judge.after_commit")
+    return judged
 
 
 def _report(connection: psycopg.Connection[Any], seen: dict[str, Any], error: Exception) -> None:

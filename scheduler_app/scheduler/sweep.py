@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 from psycopg.rows import class_row, dict_row, tuple_row
 
+from scheduler_app.processes import failpoints
 from scheduler_app.scheduler import callbacks, silent
 from scheduler_app.transitions.attempt import Message, lose, note_republished
 from scheduler_app.transitions.counters import count
@@ -116,6 +117,8 @@ def republish_unclaimed(
     with connection.transaction():
         leases.prove(connection, terms)
         note_republished(connection, attempt_ids=[m.attempt_id for m in again])
+        failpoints.reach("republish.before_commit")
+    failpoints.reach("republish.after_commit")
     taken = executor.publish(again, identity=identity)
     logger.info("published again", extra={"attempts": len(taken)})
     return len(taken)
@@ -262,6 +265,8 @@ def lose_silent(
         )
         count(connection, "scheduler_attempts_lost_total", len(lost))
         count(connection, "scheduler_executor_events_processed_total", len(lost))
+        failpoints.reach("lose.before_commit")
+    failpoints.reach("lose.after_commit")
     for row in lost:
         logger.warning(
             "an attempt was lost",

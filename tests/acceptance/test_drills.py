@@ -43,12 +43,14 @@ SEEN = {
     "duplicate-delivery": ("each further delivery late is a record with its reason",),
     "clock-skew": ("user code saw a clock that is off",),
     "database-restart": ("no execution was given up because the database was away",),
+    "chaos": ("nothing is accepted twice",),
 }
+FLAGS = {"chaos": ("--minutes", "0.75", "--seed", "1")}
 
 
 @pytest.mark.parametrize("name", SEEN)
 def test_the_drill_holds(name: str) -> None:
-    held = _drill(name, "--output", "json")
+    held = _drill(name, "--output", "json", *FLAGS.get(name, ()))
     assert held.returncode == 0, held.stdout + held.stderr
     report: dict[str, Any] = json.loads(held.stdout)
     assert report["holds"] is True

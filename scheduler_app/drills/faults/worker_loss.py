@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler_app.drills import ledger
 from scheduler_app.drills.ledger import boot_clock_s
-from scheduler_app.drills.stack import parent_of
 from scheduler_app.drills.stage import BUSY_S, HEALED_WITHIN_S, Drill
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _kill_child(stage: Stage) -> None:
 
 def _kill_worker(stage: Stage) -> None:
     run_id = stage.run("drill_long", seconds=LONG_S)
-    worker = parent_of(stage.running(run_id).pid)
+    worker = stage.stack.parent(stage.running(run_id).pid)
     since = boot_clock_s()
     stage.stack.signal(worker, signal.SIGKILL)
     stage.fault(f"a worker (process {worker}) got SIGKILL, and its children die with it")
@@ -74,7 +73,7 @@ def _stop_worker(stage: Stage) -> None:
     stop_s = 2 * stage.dead_after_s
     run_id = stage.run("drill_long", seconds=stop_s / 2)
     line = stage.running(run_id)
-    worker = parent_of(line.pid)
+    worker = stage.stack.parent(line.pid)
     family = stage.stack.family(worker)
     since = boot_clock_s()
     for pid in family:
