@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
+from scheduler_app.authoring.fencing import StaleFence, fenced, fenced_upsert
 from scheduler_app.authoring.flow import Flow, flow
 from scheduler_app.authoring.sensors import (
     Sensor,
@@ -45,6 +46,7 @@ __all__ = [
     "RunTrigger",
     "Sensor",
     "SqlTrigger",
+    "StaleFence",
     "Task",
     "TimeTrigger",
     "Trigger",
@@ -55,6 +57,8 @@ __all__ = [
     "WaitForRun",
     "WaitForSql",
     "WaitForTime",
+    "fenced",
+    "fenced_upsert",
     "flow",
     "task",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import penguins  # type: ignore[import-not-found]  # found beside this file
 
-from scheduler_app.authoring import Context, flow, task
+from scheduler_app.authoring import Context, fenced, flow, task
 
 Group = dict[str, str | int]
 
@@ -36,32 +36,21 @@ def count(ctx: Context) -> list[Group]:
 def write(ctx: Context, groups: list[Group]) -> str:
     """The census is in a database file, unless a newer attempt has written it already."""
     file = penguins.output_folder() / "census.sqlite3"
-    with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as database:
-        database.executescript(
-            "CREATE TABLE IF NOT EXISTS writer (target TEXT PRIMARY KEY, fence INTEGER NOT NULL);"
+    with closing(sqlite3.connect(file, timeout=30)) as database:
+        database.execute(
             "CREATE TABLE IF NOT EXISTS census (species TEXT, island TEXT, penguins INTEGER,"
-            " mass_g INTEGER, PRIMARY KEY (species, island));"
+            " mass_g INTEGER, PRIMARY KEY (species, island))"
         )
-        database.execute("BEGIN IMMEDIATE")
-        # The guard. Every attempt gets a greater fence than the ones before it, and the file keeps
-        # the greatest that wrote. An attempt that was replaced while it stalled, and wakes up late,
-        # has a smaller one: its statement changes no row, and it leaves the census alone. Guard and
-        # write are one transaction, so nothing comes between them. "Am I still current?", asked
-        # just before the write (ctx.still_mine), would not do: the stall may come after the answer.
-        claimed = database.execute(
-            "INSERT INTO writer (target, fence) VALUES ('census', :fence)"
-            " ON CONFLICT (target) DO UPDATE SET fence = excluded.fence"
-            " WHERE excluded.fence > writer.fence",
-            {"fence": ctx.fence},
-        )
-        if claimed.rowcount != 1:
-            database.execute("ROLLBACK")
-            raise RuntimeError(f"a newer attempt than fence {ctx.fence} wrote the census")
-        database.execute("DELETE FROM census")
-        database.executemany(
-            "INSERT INTO census VALUES (:species, :island, :penguins, :mass_g)", groups
-        )
-        database.execute("COMMIT")
+        # The guard. Every attempt gets a greater fence than the ones before it, and the database
+        # keeps the greatest that wrote. An attempt that was replaced while it stalled, and wakes up
+        # late, has a smaller one: it is refused, and the census is left alone. Guard and write are
+        # one transaction, so nothing comes between them. "Am I still current?", asked just before
+        # the write (ctx.still_mine), would not do: the stall may come after the answer.
+        with fenced(database, "census", ctx=ctx) as rows:
+            rows.execute("DELETE FROM census")
+            rows.executemany(
+                "INSERT INTO census VALUES (:species, :island, :penguins, :mass_g)", groups
+            )
     ctx.log.info("fence %d wrote %d groups to %s", ctx.fence, len(groups), file)
     return str(file)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from scheduler_app import examples
-from scheduler_app.authoring import Context, Flow
+from scheduler_app.authoring import Context, Flow, StaleFence
 from scheduler_app.catalog import discover
 from scheduler_app.catalog.load import Loaded, load_each
 from scheduler_app.launch import first_look
@@ -44,7 +46,12 @@ def load(tmp_path: Path) -> Any:
 def context(*, fence: int = 1, try_number: int = 1) -> Context:
     """What these tasks use of a context."""
     log = logging.getLogger("daylight.task")
-    ids = {"run_id": "r1", "attempt_id": f"attempt-{fence}"}
+    ids = {
+        "flow_id": "example",
+        "run_id": "r1",
+        "attempt_id": f"attempt-{fence}",
+        "logical_date": datetime(2026, 1, 31, tzinfo=UTC),
+    }
     return cast("Context", SimpleNamespace(fence=fence, try_number=try_number, log=log, **ids))
 
 
@@ -69,6 +76,7 @@ def test_the_catalog_finds_every_example_and_no_fault(loaded: list[Loaded]) -> N
         "example_delivered_twice",
         "example_fails_twice",
         "example_fan",
+        "example_island_weights",
         "example_pages_and_aggregates",
         "example_parallel_paths",
         "example_simplest_dag",
@@ -126,10 +134,29 @@ def test_the_census_counts_every_penguin_into_the_database_file(load: Any) -> No
 def test_an_attempt_with_an_older_fence_cannot_write_the_census(load: Any) -> None:
     flow = load("pages_and_aggregates.py", "example_pages_and_aggregates")
     results = run(flow, context(fence=8))
-    with pytest.raises(RuntimeError, match="newer attempt"):
+    with pytest.raises(StaleFence, match="fence 7 < 8"):
         flow.calls["write"].execute(context(fence=7), {"count": []})
     with closing(sqlite3.connect(results["write"])) as database:
         assert database.execute("SELECT count(*) FROM census").fetchone() == (5,)
+
+
+def test_each_island_is_weighed_into_its_row_once_and_never_by_an_older_fence(load: Any) -> None:
+    flow = load("island_weights.py", "example_island_weights")
+    results = run(flow, context(fence=8))
+    run(flow, context(fence=9))
+    with pytest.raises(StaleFence, match="fence 7 < 9"):
+        flow.calls["weigh_dream"].execute(context(fence=7), {})
+    file = Path(os.environ["DAYLIGHT_DATA_DIR"]) / "examples-output" / "weights.sqlite3"
+    with closing(sqlite3.connect(file)) as database:
+        rows = database.execute(
+            "SELECT island, penguins, mass_g, fence FROM island_weight ORDER BY island"
+        ).fetchall()
+    assert [(island, number, fence) for island, number, _, fence in rows] == [
+        ("Biscoe", 167, 9),
+        ("Dream", 124, 9),
+        ("Torgersen", 51, 9),
+    ]
+    assert sum(mass for _, _, mass, _ in rows) == sum(results.values()) == 1_437_000
 
 
 def test_the_islands_are_measured_apart_and_joined(load: Any) -> None:
