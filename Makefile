@@ -20,7 +20,7 @@ fmt: setup ## Format the code
 
 check: setup ## Lint, types, import rules, templates, migrations, unit and integration tests
 	bash .ci/lint
-	$(PYTHON) manage.py test tests/unit tests/integration
+	$(PYTHON) manage.py test tests/unit tests/integration tests/replays
 
 test: ## All tests (one file: python3 manage.py test tests/unit/launch)
 	$(PYTHON) manage.py test

@@ -23,6 +23,7 @@ FOLDERS = {
     "unit": pytest.mark.unit,
     "simulation": pytest.mark.simulation,
     "integration": pytest.mark.integration,
+    "replays": pytest.mark.integration,
     "acceptance": pytest.mark.acceptance,
     "benchmarks": pytest.mark.benchmark,
 }
