@@ -20,6 +20,7 @@ from scheduler_app.queries import (
     runs,
     task_instances,
     triggers,
+    why,
 )
 from scheduler_app.queries.filters import (
     AttemptFilter,
@@ -69,6 +70,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
     of_tab = _TAB_CONTEXTS[tab](request, reading, row)
     context = {
         "ti": row,
+        "why": why.explain(reading.scope, row),
         "run": runs.one(reading.scope, row.run) if row.run_id else None,
         "tab": tab,
         "attempt": _current(reading, row, of_tab.get("log_attempt")),

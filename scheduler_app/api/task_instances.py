@@ -14,7 +14,7 @@ from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializ
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.terminate import terminate_task_instance
-from scheduler_app.queries import task_instances
+from scheduler_app.queries import task_instances, why
 from scheduler_app.queries.filters import TaskInstanceFilter
 
 if TYPE_CHECKING:
@@ -55,6 +55,19 @@ class TaskInstanceSerializer(StandingSerializer):
     stop_reason = serializers.CharField(allow_null=True)
 
 
+class WhySerializer(serializers.Serializer[Any]):
+    """What happened to it or what it waits for, in one sentence, and by which rule."""
+
+    rule = serializers.CharField()
+    sentence = serializers.CharField()
+
+
+class TaskInstanceDetailSerializer(TaskInstanceSerializer):
+    """One task instance with the sentence about it."""
+
+    why = WhySerializer()
+
+
 class TaskInstanceList(NounList):
     """Task instances, page by page."""
 
@@ -66,12 +79,13 @@ class TaskInstanceList(NounList):
 class TaskInstanceDetail(ApiView):
     """One task instance, current or filtered."""
 
-    @extend_schema(responses=TaskInstanceSerializer)
+    @extend_schema(responses=TaskInstanceDetailSerializer)
     def get(self, request: Request, ti: int) -> Response:
-        """All its fields."""
+        """All its fields, and why it is as it is."""
         del request
         row = task_instances.one(self.scope, ti)
-        return Response(TaskInstanceSerializer(row).data)
+        told = WhySerializer(why.explain(self.scope, row)).data
+        return Response({**TaskInstanceSerializer(row).data, "why": told})
 
 
 class ExternalEventRequestSerializer(serializers.Serializer[dict[str, Any]]):

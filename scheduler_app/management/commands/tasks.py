@@ -14,7 +14,7 @@ from scheduler_app.management.arguments import actor, add_filtered, add_json, js
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.terminate import terminate_task_instance
-from scheduler_app.queries import attempts, logs, runs, task_instances
+from scheduler_app.queries import attempts, logs, runs, task_instances, why
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
@@ -81,6 +81,11 @@ class Command(BaseCommand):
         _add_task(state, nargs="?")
         add_filtered(state)
         add_json(state)
+        told = verbs.add_parser(
+            "why", help="what happened to a task or what it waits for, in a sentence"
+        )
+        _add_task(told, nargs=None)
+        add_json(told)
         log = verbs.add_parser("log", help="what the newest attempt of a task printed")
         _add_task(log, nargs=None)
         log.add_argument("--try", dest="try_number", type=int, metavar="N", help="of this try")
@@ -106,6 +111,7 @@ class Command(BaseCommand):
         """The verb's function has printed its answer."""
         verbs = {
             "state": self._state,
+            "why": self._why,
             "log": self._log,
             "event": self._event,
             "terminate": self._terminate,
@@ -148,6 +154,15 @@ class Command(BaseCommand):
         self.stdout.write(told(tried_counts, "attempts", lens=lens(options)))
         if called_counts.total:
             self.stdout.write(told(called_counts, "callbacks", lens=lens(options)))
+
+    def _why(self, options: dict[str, Any]) -> None:
+        row = _task(options)
+        told = why.explain(EVERYTHING, row)
+        if options["json"]:
+            answer = {"task_id": row.task_id, "map_index": row.map_index, "state": row.state}
+            self.stdout.write(as_json({**answer, "rule": told.rule, "sentence": told.sentence}))
+            return
+        self.stdout.write(f"{_name(row)} is {row.state}. {told.sentence} (rule: {told.rule})")
 
     def _log(self, options: dict[str, Any]) -> None:
         found = _attempts(options)

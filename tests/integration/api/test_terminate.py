@@ -46,6 +46,8 @@ def test_a_run_is_previewed_and_terminated(api: Client, run: Run) -> None:
     load = TaskInstance.objects.get(task_id="load")
     told = api.get(f"/api/v1/task-instances/{load.pk}/").json()
     assert told["stop_reason"] == "ana terminated the run: wrong day"
+    assert told["why"]["rule"] == "terminating"
+    assert told["why"]["sentence"].startswith("ana terminated the run: wrong day")
     assert Audit.objects.filter(action="terminate").count() == 1
 
 

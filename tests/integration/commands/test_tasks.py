@@ -321,3 +321,21 @@ def test_the_newest_log_of_a_task_is_not_that_of_its_callback(
 ) -> None:
     assert call("tasks", "log", *WHERE, "load").out == "10 rows\n"
     assert call("tasks", "log", *WHERE, "load", "--attempt", str(called.id)).out == "telling\n"
+
+
+# -- why --------------------------------------------------------------------------------------
+
+
+def test_why_says_in_a_sentence_what_happened_and_by_which_rule(
+    call: Call, run: Run, tried: tuple[Attempt, Attempt]
+) -> None:
+    del tried
+    answer = call("tasks", "why", *WHERE, "load")
+    assert answer.code == 0
+    assert answer.out.startswith("load is success. Process worker-1:")
+    assert "(rule: success)" in answer.out
+    told = call("tasks", "why", *WHERE, "load", "--json").json
+    assert (told["task_id"], told["state"], told["rule"]) == ("load", "success", "success")
+    assert told["sentence"] in answer.out
+    assert call("tasks", "why", *WHERE, "nothing").code == 1
+    del run

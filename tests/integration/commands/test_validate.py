@@ -116,7 +116,7 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
     assert usage.code == 0
     verbs = {
         "flows": ["list", "show", "validate", "trigger", "runs", "terminate", "pause", "unpause"],
-        "tasks": ["state", "log", "event", "terminate"],
+        "tasks": ["state", "why", "log", "event", "terminate"],
         "jobs": ["list", "stop"],
     }[command]
     assert re.findall(r"^    (\w+) ", usage.out, re.MULTILINE) == verbs

@@ -12,6 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import resolve
 
+from scheduler_app.models import Attempt, TaskInstance
+from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.queries.why import why_of
 from tests.integration.dashboard.pages import ROWS_OF_LIST, Page, every_page, lists, with_lens
 
 if TYPE_CHECKING:
@@ -249,3 +252,15 @@ def test_the_graph_marks_the_task_whose_attempts_were_set_aside(
     titles = ["".join(e.itertext()) for e in page.all("title")]
     assert "extract, success, has filtered records" in titles
     assert "clean, success" in titles
+
+
+def test_the_task_page_says_why_and_agrees_with_its_facts(scene: Scene, reader: Client) -> None:
+    for ti in TaskInstance.objects.filter(run_id__in=(scene.healed, scene.failed, scene.running)):
+        page = Page(reader, f"/task-instances/{ti.pk}/")
+        (line,) = [e for e in page.all("p") if e.get("id") == "why"]
+        text = " ".join("".join(line.itertext()).split())
+        told = why_of(EVERYTHING, ti.pk)
+        assert text == f"{told.sentence} Rule: {told.rule}"
+        one = Attempt.objects.filter(pk=ti.attempt_id).first() if ti.attempt_id else None
+        if one is not None and one.hostname:
+            assert f"{one.hostname}:{one.pid}" in text

@@ -1,0 +1,191 @@
+"""Why a task instance is as it is: the facts, read in one snapshot, and the sentence of the rule."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from django.conf import settings
+from django.db import connection
+
+from scheduler_app import sql
+from scheduler_app.models import FlowVersion, TaskInstance
+from scheduler_app.queries import task_instances
+from scheduler_app.rules import graph, why
+from scheduler_app.rules.definition import TriggerRule, from_dict
+from scheduler_app.rules.states import RunState, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler_app.queries.scope import Scope
+
+HOLDERS_MAX: Final = 20  # read; the sentence names a few and counts the rest of these
+
+
+def why_of(scope: Scope, ti: int) -> why.Why:
+    """What happened to the task instance or what it waits for. Raises ``NotFound``."""
+    row = task_instances.one(scope, ti)
+    return explain(scope, row)
+
+
+def explain(scope: Scope, row: task_instances.TaskInstanceRow) -> why.Why:
+    """The same for a row that the reader has already; its facts are read anew, in one statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            sql.load("facts_of_task_instance"),
+            {
+                "ti": row.id,
+                "alive_s": settings.JOB_ALIVE_S,
+                "dead_after_s": settings.HEARTBEAT_DEAD_AFTER_S,
+                "holders_max": HOLDERS_MAX,
+            },
+        )
+        found = cursor.fetchone()
+    if found is None:  # gone since
+        return why.explain(why.Facts(state=row.state_beneath, decider=""))
+    read = json.loads(found[0]) if isinstance(found[0], str) else found[0]
+    return why.explain(_facts(scope, row, read))
+
+
+def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, Any]) -> why.Facts:
+    ti, run, task = read["ti"], read["run"], read["task"] or {}
+    wait = ti["wait"] or {}
+    upstream = tuple(why.Upstream(**one) for one in read["upstream"])
+    return why.Facts(
+        state=ti["state"],
+        try_number=ti["try_number"],
+        max_tries=ti["max_tries"],
+        task_id=ti["task_id"],
+        pool=ti["pool"],
+        queue=ti["queue"],
+        ready_at=_moment(ti["ready_at"]),
+        ended_at=_moment(ti["ended_at"]),
+        next_retry_at=_moment(ti["next_retry_at"]),
+        now=_moment(read["now"]),
+        next_method=ti["next_method"],
+        wait_code=wait.get("code"),
+        wait_detail=wait.get("detail"),
+        wait_since=_moment(wait.get("since")),
+        stop_at=_moment(ti["stop_requested_at"]),
+        stop_reason=ti["stop_reason"],
+        infra_losses=ti["infra_losses"],
+        infra_budget=settings.INFRASTRUCTURE_BUDGET,
+        freeze=_freeze(ti, run, read["freeze"]),
+        filter_reason=row.filter_reason,
+        run_state=run["state"] or RunState.RUNNING,
+        run_limit=run["run_limit"],
+        version=run["version"],
+        shard=ti["shard"],
+        decider=read["decider"],
+        rule=task.get("trigger_rule", TriggerRule.ALL_SUCCESS),
+        upstream=upstream,
+        root_causes=_root_causes(ti, upstream),
+        attempt=_attempt(read["attempt"]),
+        trigger=_trigger(read["trigger"]),
+        holders=tuple(_holder(scope, one) for one in read["holders"] or ()),
+        queue_workers=read["queue_workers"],
+    )
+
+
+def _freeze(
+    ti: Mapping[str, Any], run: Mapping[str, Any], row: Mapping[str, Any] | None
+) -> why.Freeze | None:
+    if ti["held_by"] is not None:
+        found = row or {}
+        return why.Freeze(
+            scope=_SCOPES.get(found.get("scope_kind", ""), "task instance"),
+            number=ti["held_by"],
+            actor=found.get("actor"),
+            reason=found.get("reason"),
+            since=_moment(found.get("created_at")),
+            until=_moment(found.get("until_at")),
+        )
+    for scope, at in (("run", run["frozen_at"]), ("flow", run["flow_frozen_at"])):
+        if at is not None:
+            return why.Freeze(scope=scope, since=_moment(at))
+    return None
+
+
+_SCOPES: Final = {"task_instance": "task instance", "run": "run", "flow": "flow", "shard": "shard"}
+
+
+def _root_causes(ti: Mapping[str, Any], upstream: tuple[why.Upstream, ...]) -> tuple[str, ...]:
+    """Tasks before it that failed by themselves, where none of its direct upstream did."""
+    if ti["state"] != TaskState.UPSTREAM_FAILED or any(
+        one.state == TaskState.FAILED for one in upstream
+    ):
+        return ()
+    failed = set(
+        TaskInstance.objects.filter(run_id=ti["run_id"], state=TaskState.FAILED).values_list(
+            "task_id", flat=True
+        )
+    )
+    version = _definition(ti)
+    if version is None or not failed:
+        return ()
+    above = {task.task_id: task.upstream for task in from_dict(version).tasks}
+    before = (
+        graph.upstream_closure(above, [ti["task_id"]]) if ti["task_id"] in above else frozenset()
+    )
+    return tuple(task_id for task_id in above if task_id in failed and task_id in before)
+
+
+def _definition(ti: Mapping[str, Any]) -> dict[str, Any] | None:
+    found = FlowVersion.objects.filter(
+        pk__in=TaskInstance.objects.filter(pk=ti["id"]).values("run__version_id")
+    )
+    return found.values_list("definition", flat=True).first()
+
+
+def _attempt(read: Mapping[str, Any] | None) -> why.AttemptFacts | None:
+    if read is None:
+        return None
+    error = read["error"]
+    return why.AttemptFacts(
+        id=read["id"],
+        state=read["state"],
+        outcome=read["outcome"],
+        reason=read["reason"],
+        error=f"{error['type']}: {error['message']}" if error else None,
+        process=f"{read['hostname']}:{read['pid']}" if read["hostname"] else None,
+        issued_at=_moment(read["issued_at"]),
+        published_at=_moment(read["published_at"]),
+        publish_count=read["publish_count"],
+        started_at=_moment(read["started_at"]),
+        heartbeat_at=_moment(read["heartbeat_at"]),
+        ended_at=_moment(read["ended_at"]),
+        is_accepted=read["is_accepted"],
+        is_silent=bool(read["is_silent"]),
+        signal=read["signal"],
+        event_code=read["event_code"],
+    )
+
+
+def _trigger(read: Mapping[str, Any] | None) -> why.TriggerFacts | None:
+    if read is None:
+        return None
+    return why.TriggerFacts(
+        kind=read["kind"],
+        state=read["state"],
+        event_key=read["event_key"],
+        due_at=_moment(read["due_at"]),
+        timeout_at=_moment(read["timeout_at"]),
+        since=_moment(read["since"]),
+        watcher=read["watcher"],
+        is_watcher_alive=bool(read["is_watcher_alive"]),
+    )
+
+
+def _holder(scope: Scope, read: Mapping[str, Any]) -> why.Holder:
+    is_seen = scope.flow_ids is None or read["flow_id"] in scope.flow_ids
+    index = "" if read["map_index"] is None or read["map_index"] < 0 else f" [{read['map_index']}]"
+    name = f"{read['flow_id']} {read['run_key']} {read['task_id']}{index}"
+    return why.Holder(
+        name=name if is_seen else None, slots=read["slots"], since=_moment(read["since"])
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
