@@ -17,7 +17,6 @@ from scheduler_app.queries import (
     executor_events,
     leadership,
     lens,
-    runs,
     task_instances,
     triggers,
     why,
@@ -71,7 +70,6 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
     context = {
         "ti": row,
         "why": why.explain(reading.scope, row),
-        "run": runs.one(reading.scope, row.run) if row.run_id else None,
         "tab": tab,
         "attempt": _current(reading, row, of_tab.get("log_attempt")),
         "near": leadership.near_task_instance(reading.scope, ti) if tab == TABS[0] else (),
