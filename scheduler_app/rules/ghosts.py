@@ -254,6 +254,8 @@ def of_execution(
     if kind is None:
         return None
     process = {"hostname": execution.hostname, "pid": execution.pid, "age_s": execution.age_s}
+    # What is recorded of a ghost since it was first seen says nothing of what it works for.
+    said = _said(known if kind == NO_RECORD else record)
     return Sighting(
         kind=kind,
         subject=_process(execution),
@@ -263,7 +265,7 @@ def of_execution(
         worker_job_id=execution.worker_job_id,
         **_parents(record),
         detail={
-            **_said(record or known),
+            **said,
             **process,
             "attempt_id": str(execution.attempt_id),
             "rule": "ghosts.kind_of_execution",

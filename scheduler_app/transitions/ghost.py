@@ -43,7 +43,9 @@ VALUES (%(kind)s, %(subject)s, %(seen_by)s, %(attempt_id)s, %(current)s, %(ti_id
         %(worker)s, %(detail)s, clock_timestamp(), clock_timestamp(), %(policy)s)
 ON CONFLICT (kind, subject) WHERE ended_at IS NULL
 DO UPDATE SET last_seen_at = clock_timestamp(), detail = g.detail || excluded.detail,
-              current_attempt_id = coalesce(excluded.current_attempt_id, g.current_attempt_id)
+              current_attempt_id = coalesce(excluded.current_attempt_id, g.current_attempt_id),
+              run_id = coalesce(g.run_id, excluded.run_id),
+              task_id = coalesce(g.task_id, excluded.task_id)
 RETURNING id, kind, subject, policy, xmax = 0 AS is_new, stop_requested_at IS NOT NULL AS is_stop_requested
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -69,7 +70,9 @@ def haunts(connection: psycopg.Connection[Any], at: Station, execution: Executio
         return False  # acknowledged meanwhile
     with connection.transaction():
         if sighting.kind == ghosts.NO_RECORD and (record is None or record.run is None):
-            _record_unknown(connection, at, execution, sighting)
+            run = _record_unknown(connection, at, execution, sighting)
+            known = execution.known
+            sighting = replace(sighting, run=run, task_id=known.task_id if known else None)
         row, *_ = see(
             connection, sightings=[sighting], seen_by=SEEN_BY, policy=settings.GHOST_POLICY
         )
@@ -112,7 +115,8 @@ def _record_unknown(
     at: Station,
     execution: Execution,
     sighting: ghosts.Sighting,
-) -> None:
+) -> int | None:
+    """The ghost's attempt, event and, if it can be told, run are recorded; the run's id."""
     known = execution.known
     source = signature(at.hostname)
     values = {**sighting.detail, "found_by": f"the inventory of {at.hostname}:{at.main_pid}"}
@@ -163,3 +167,4 @@ def _record_unknown(
         ),
     )
     record_events(connection, events=[event])
+    return run

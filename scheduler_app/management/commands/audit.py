@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from celery.app import app_or_default
 from django.core.management.base import BaseCommand
 
-from scheduler_app.executors.celery import CeleryExecutor
+from scheduler_app.executors.choice import chosen_executor
+from scheduler_app.executors.local_wire import NoFolder
 from scheduler_app.management.arguments import add_json
 from scheduler_app.management.output import as_json, fail, table
 from scheduler_app.processes import database
@@ -88,7 +88,10 @@ class Command(BaseCommand):
     # -- ghosts -------------------------------------------------------------------------------
 
     def _ghosts(self, *, as_json_wanted: bool) -> int:
-        executor = CeleryExecutor(app_or_default())
+        try:
+            executor = chosen_executor()
+        except NoFolder as error:
+            fail(str(error), CANNOT_TELL)
         try:
             with database.connect("scheduler") as connection:
                 made = compare_now(connection, executor=executor)

@@ -124,7 +124,9 @@ def test_by_another_policy_it_goes_on_until_somebody_asks_for_its_end(
     forget(raw, message)
     ghost = wait_until(lambda: Ghost.objects.filter(policy=policy).first())
     seen_at = ghost.last_seen_at
-    wait_until(lambda: Ghost.objects.filter(last_seen_at__gt=seen_at).exists())
+    later = wait_until(lambda: Ghost.objects.filter(last_seen_at__gt=seen_at).first())
+    assert later.detail["task_id"] == "t", "what it works for stays known"
+    assert not later.detail["run_id"].endswith("~ghost")
     assert os.waitpid(child.pid, os.WNOHANG) == (0, 0), "it goes on"
     assert request_stop(raw, ghost_id=ghost.id, actor="ana")
     assert child.outcome(within_s=20).outcome == "terminated"
