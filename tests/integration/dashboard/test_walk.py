@@ -19,6 +19,7 @@ from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Run, TaskInstanc
 from scheduler_app.queries import exports, nouns
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
 from scheduler_app.queries.scope import EVERYTHING
+from tests import factories
 from tests.integration.dashboard.pages import Page, with_lens
 from tests.integration.dashboard.test_filtered import haunt
 
@@ -56,7 +57,9 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
     attempt = Attempt.objects.filter(ti_id=scene.retried).order_by("fence").first()
     assert event is not None
     assert attempt is not None
+    take_over = factories.make_take_over(attempt=attempt)
     return {
+        "take_over": take_over.pk,
         "flow_id": "nightly_sales",
         "run_id": "manual__healed",
         "run": scene.healed,
