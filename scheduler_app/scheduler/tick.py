@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.rows import tuple_row
@@ -14,6 +14,7 @@ from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.scheduler import dispatch_attempts
 from scheduler_app.scheduler.dispatch_attempts import Ready
+from scheduler_app.scheduler.run_timeouts import end_overdue
 from scheduler_app.scheduler.run_views import RunView, RunViews
 from scheduler_app.scheduler.versions import Versions
 from scheduler_app.transitions.callback import (
@@ -114,6 +115,8 @@ class Ticker:
         runs = self._start(
             connection, [run for run in runs if not run["frozen"]], versions, outcome
         )
+        overdue = end_overdue(connection, runs=runs, versions=versions)
+        outcome.moved_runs |= overdue.keys()
         views = self._views.refresh(connection, runs=runs, versions=versions, terms=terms)
         now = _now(connection)
         ready: list[Ready] = []
@@ -132,7 +135,11 @@ class Ticker:
         outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
         outcome.has_callbacks = _call_for_marks(connection, views, marks, moved)
         self._dispatch(connection, ready, pools, queue_slots, now, outcome)
-        for view, decision in ends:
+        for view, decided in ends:
+            decision = decided
+            if view.run_id in overdue and decided.state is RunState.FAILED:
+                why = f"{overdue[view.run_id]} {decided.reason}"
+                decision = replace(decided, reason=why)
             ended = end_run(
                 connection,
                 run_id=view.run_id,
@@ -167,7 +174,12 @@ class Ticker:
                 starting.append(run)
             else:
                 outcome.queued_runs.setdefault(flow_id, set()).add(run["id"])
-        started = start_runs(connection, run_ids=[run["id"] for run in starting])
+        limits = {
+            run["id"]: limit_s
+            for run in starting
+            if (limit_s := versions[run["version_id"]].definition.run_timeout_s) is not None
+        }
+        started = start_runs(connection, run_ids=[run["id"] for run in starting], timeouts_s=limits)
         outcome.moved_runs |= started
         return running + [run for run in starting if run["id"] in started]
 

@@ -202,12 +202,14 @@ def lock_active_runs(
     """The active, current runs among ``run_ids``, locked FOR NO KEY UPDATE in id order.
 
     Runs that another transaction holds are skipped; the caller looks again at its next tick.
-    One dict per run: id, flow_id, run_key, state, version_id, run_attempt, shard, frozen.
+    One dict per run: id, flow_id, run_key, state, version_id, run_attempt, shard, frozen, is_overdue
+    (past its deadline).
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT r.id, r.flow_id, r.run_key, r.state, r.version_id, r.run_attempt, r.shard,"
-            "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS frozen, r.created_at"
+            "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS frozen, r.created_at,"
+            "  coalesce(r.deadline_at <= clock_timestamp(), false) AS is_overdue"
             " FROM run r JOIN flow f ON f.flow_id = r.flow_id"
             " WHERE r.id = ANY(%s) AND r.shard = ANY(%s) AND r.is_active AND r.filter_code IS NULL"
             " ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED",
@@ -216,15 +218,26 @@ def lock_active_runs(
         return cursor.fetchall()
 
 
-def start_runs(connection: psycopg.Connection[Any], *, run_ids: Sequence[int]) -> frozenset[int]:
-    """The queued runs among ``run_ids`` are running, and so are their run attempts."""
+def start_runs(
+    connection: psycopg.Connection[Any],
+    *,
+    run_ids: Sequence[int],
+    timeouts_s: Mapping[int, float] | None = None,
+) -> frozenset[int]:
+    """The queued runs among ``run_ids`` are running, and so are their run attempts.
+
+    Those with a timeout (by run, in seconds) have a deadline.
+    """
+    limits = timeouts_s or {}
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "WITH r AS (UPDATE run SET state = 'running', started_at = clock_timestamp()"
-            "  WHERE id = ANY(%s) AND state = 'queued' RETURNING id, run_attempt)"
+            "WITH r AS (UPDATE run SET state = 'running', started_at = clock_timestamp(),"
+            "   deadline_at = clock_timestamp() + make_interval(secs => u.timeout_s)"
+            "  FROM unnest(%s::bigint[], %s::float8[]) AS u(id, timeout_s)"
+            "  WHERE run.id = u.id AND state = 'queued' RETURNING run.id, run_attempt)"
             " UPDATE run_attempt ra SET state = 'running', started_at = clock_timestamp()"
             "  FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt RETURNING ra.run_id",
-            [list(run_ids)],
+            [list(run_ids), [limits.get(run_id) for run_id in run_ids]],
         )
         return frozenset(row[0] for row in cursor.fetchall())
 

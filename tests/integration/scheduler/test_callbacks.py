@@ -229,6 +229,42 @@ def test_what_a_person_ended_calls_nobody(
     assert called(run_id) == [("a", "on_execute")]
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_run_past_its_deadline_ends_and_calls_back_as_a_run(
+    world: World, raw: psycopg.Connection[Any], is_frozen: bool
+) -> None:
+    tasks = [*chain("a", "b", callbacks=EVERY), *chain("c", callbacks=EVERY)]
+    run_id = world.run(
+        world.flow("f", tasks, run_timeout_s=5.0, callbacks={"on_failure": ("page",)})
+    )
+    world.tick(run_id)
+    by_ti = {message.ti_id: message for message in world.messages}
+    running = by_ti[TaskInstance.objects.get(run_id=run_id, task_id="a").pk]
+    assert world.claim_with_callbacks(running) is not None
+    run = Run.objects.get(pk=run_id)
+    assert run.deadline_at is not None
+    assert run.started_at is not None
+    assert 4.9 < (run.deadline_at - run.started_at).total_seconds() < 5.1
+    world.tick(run_id)
+    assert world.states(run_id) == {"a": "running", "b": "none", "c": "queued"}
+    raw.execute("UPDATE run SET deadline_at = clock_timestamp()")
+    if is_frozen:
+        raw.execute("UPDATE run SET frozen_at = clock_timestamp()")
+    world.tick(run_id)
+    if is_frozen:
+        assert world.states(run_id) == {"a": "running", "b": "none", "c": "queued"}
+        return
+    assert world.states(run_id) == {"a": "running", "b": "failed", "c": "failed"}
+    assert Run.objects.get(pk=run_id).state == "running", "not before its last attempt has ended"
+    world.finish_with_callbacks(running, ok=False)
+    world.tick(run_id)
+    run.refresh_from_db()
+    assert run.state == "failed"
+    assert run.state_reason.startswith("It did not end within its run_timeout of 5 s.")
+    assert called(run_id) == [("a", "on_execute"), (None, "on_failure")]
+    assert_nothing_to_audit()
+
+
 def test_a_run_that_failed_by_itself_too_calls_back(world: World) -> None:
     run_id = world.run(
         world.flow("f", [*chain("a"), *chain("b")], callbacks={"on_failure": ("page",)})
