@@ -12,10 +12,12 @@ from scheduler_app.models import Attempt, Audit
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.rules.callbacks import CallbackOn
 from scheduler_app.transitions.job import start_job
+from tests import stack as stacks
 from tests.stack import wait_for
 from tests.world import chain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import psycopg
@@ -67,6 +69,14 @@ FLOW = """
     def b187_is_overdue():
         sleeps() >> follows()
 """
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
+    """Real processes for these replays."""
+    folder = tmp_path_factory.mktemp("callbacks")
+    with stacks.running(folder, flags=["--no-examples", "--concurrency", "2"]) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
