@@ -66,6 +66,8 @@ class Leases:
         self._terms: dict[int, int] = {}
         self._trusted_from: dict[int, float] = {}
         self._seen: dict[int, datetime] = {}  # our last renewal, as the database wrote it
+        # Of others' leases: the renewal that was seen last, and since when by our own clock.
+        self._watched: dict[int, tuple[datetime, float]] = {}
         self._untold: list[tuple[dict[int, int], str]] = []  # demotions that wait for the database
         self._lock = threading.Lock()
         self._loop_progress = boot_clock_s()
@@ -110,7 +112,8 @@ class Leases:
         """Toward the fair share: newly acquired terms, if any. Called by the loop, at a safe point."""
         with self._lock:
             held = dict(self._terms)
-        shards, free, long_free, peers = self._look(connection, held, dead_after_s)
+        silent = self._silent(connection)
+        shards, free, long_free, peers = self._look(connection, held, dead_after_s, silent)
         plan = leadership.balance(
             shards=shards, held=len(held), peers=peers, free=free, long_free=long_free
         )
@@ -125,7 +128,14 @@ class Leases:
         if not plan.want:
             return {}
         sent = boot_clock_s()
-        new = acquire(connection, holder=self.holder, want=plan.want, ttl_s=self._ttl_s, held=held)
+        new = acquire(
+            connection,
+            holder=self.holder,
+            want=plan.want,
+            ttl_s=self._ttl_s,
+            held=held,
+            silent=silent,
+        )
         with self._lock:
             self._terms.update(new)
             self._trusted_from.update(dict.fromkeys(new, sent))
@@ -155,8 +165,34 @@ class Leases:
         if connection is not None and held:
             self.give_up(connection, held, why="the scheduler stopped")
 
+    def _silent(self, connection: psycopg.Connection[Any]) -> dict[int, datetime]:
+        """Others' leases whose end lies beyond any ttl from now, and that nobody renews for a ttl.
+
+        The database's clock was set back, and their holder is gone: by that clock they would not run
+        out for as long as it was set back. By our own they have.
+        """
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(
+                "SELECT shard, renewed_at FROM lease WHERE holder IS NOT NULL AND holder <> %s"
+                " AND renewed_at > clock_timestamp()",
+                [self.holder],
+            )
+            rows: dict[int, datetime] = dict(cursor.fetchall())
+        now = boot_clock_s()
+        watched = {}
+        for shard, renewed_at in rows.items():
+            before = self._watched.get(shard)
+            is_same = before is not None and before[0] == renewed_at
+            watched[shard] = before if before is not None and is_same else (renewed_at, now)
+        self._watched = watched
+        return {s: at for s, (at, since) in watched.items() if now - since > self._ttl_s}
+
     def _look(
-        self, connection: psycopg.Connection[Any], held: dict[int, int], dead_after_s: float
+        self,
+        connection: psycopg.Connection[Any],
+        held: dict[int, int],
+        dead_after_s: float,
+        silent: dict[int, datetime],
     ) -> tuple[int, int, int, list[leadership.Peer]]:
         """Shards there are, can be had, could be had for a ttl; and the other schedulers.
 
@@ -168,6 +204,7 @@ class Leases:
                 {
                     "me": self.holder,
                     "held": sorted(held),
+                    "silent": sorted(silent),
                     "dead_after_s": dead_after_s,
                     "ttl_s": self._ttl_s,
                 },
@@ -274,7 +311,8 @@ class Leases:
 _LOOK: Final = """
 WITH peer AS (
   SELECT j.id, count(l.shard) FILTER (WHERE l.expires_at >= clock_timestamp()) AS held,
-         count(l.shard) FILTER (WHERE l.expires_at < clock_timestamp()) AS expired
+         count(l.shard) FILTER (WHERE l.expires_at < clock_timestamp()
+                                   OR l.shard = ANY(%(silent)s::int[])) AS expired
     FROM job j LEFT JOIN lease l ON l.holder = j.id
    WHERE j.kind = 'scheduler' AND j.ended_at IS NULL AND j.id <> %(me)s
      AND least(j.heartbeat_at, j.progress_at)
@@ -282,7 +320,7 @@ WITH peer AS (
    GROUP BY j.id),
 free AS (
   SELECT expires_at FROM lease
-   WHERE holder IS NULL OR expires_at < clock_timestamp()
+   WHERE holder IS NULL OR expires_at < clock_timestamp() OR shard = ANY(%(silent)s::int[])
       OR holder = %(me)s AND shard <> ALL(%(held)s::int[]))
 SELECT (SELECT count(*) FROM lease)::int, (SELECT count(*) FROM free)::int,
        (SELECT count(*) FROM free

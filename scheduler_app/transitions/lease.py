@@ -30,10 +30,11 @@ WITH free AS (
          expires_at AS old_expires_at,
          CASE WHEN holder = %(holder)s THEN 'taken_back' WHEN holder IS NOT NULL THEN 'expired'
               WHEN token = 0 THEN 'first' ELSE 'released' END AS cause
-    FROM lease
-   WHERE holder IS NULL OR expires_at < clock_timestamp()
+    FROM lease LEFT JOIN unnest(%(silent_shard)s::int[], %(silent_seen)s::timestamptz[])
+      AS s(silent, seen) ON s.silent = shard
+   WHERE holder IS NULL OR expires_at < clock_timestamp() OR renewed_at = s.seen
       OR %(held)s::int[] IS NOT NULL AND holder = %(holder)s AND shard <> ALL(%(held)s::int[])
-   ORDER BY expires_at NULLS FIRST, shard LIMIT %(want)s FOR UPDATE SKIP LOCKED),
+   ORDER BY expires_at NULLS FIRST, shard LIMIT %(want)s FOR UPDATE OF lease SKIP LOCKED),
 taken AS (
   UPDATE lease l
      SET holder = %(holder)s, token = l.token + 1, acquired_at = clock_timestamp(),
@@ -116,15 +117,27 @@ def acquire(
     want: int,
     ttl_s: float,
     held: Collection[int] | None = None,
+    silent: Mapping[int, datetime] | None = None,
 ) -> dict[int, int]:
     """At most ``want`` free or expired shards are held by ``holder``: ``{shard: new token}``.
 
     ``held`` are the shards that the holder knows that it holds: others that have its name are taken
-    back; without it none is. Shards that another transaction is proving or taking are skipped. Runs in autocommit.
+    back; without it none is. ``silent`` are shards whose renewal of that time has stood unchanged for
+    longer than a ttl, whatever the database's clock says of it. Shards that another transaction is proving or taking are skipped. Runs in autocommit.
     """
     known = None if held is None else sorted(held)
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(_ACQUIRE, {"want": want, "holder": holder, "ttl_s": ttl_s, "held": known})
+        cursor.execute(
+            _ACQUIRE,
+            {
+                "want": want,
+                "holder": holder,
+                "ttl_s": ttl_s,
+                "held": known,
+                "silent_shard": list(silent or {}),
+                "silent_seen": list((silent or {}).values()),
+            },
+        )
         return {row[0]: row[1] for row in cursor.fetchall()}
 
 

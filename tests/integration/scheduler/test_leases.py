@@ -224,6 +224,68 @@ def test_a_slow_renewal_costs_no_lease_below_the_deadline_and_one_above_it_steps
         made.stop(None)
 
 
+def _at(raw: psycopg.Connection[Any], hours: int) -> psycopg.Connection[Any]:
+    """A connection for which the database's clock is so many hours off."""
+    raw.execute("CREATE SCHEMA IF NOT EXISTS skewed")
+    raw.execute(
+        "CREATE OR REPLACE FUNCTION skewed.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS"
+        f" $$ SELECT pg_catalog.clock_timestamp() + interval '{hours} hours' $$"
+    )
+    connection = database.connect("scheduler")
+    connection.execute("SET search_path = skewed, pg_catalog, public")
+    return connection
+
+
+def test_a_database_clock_that_jumps_ahead_costs_a_term_and_lets_nobody_write_twice(
+    raw: psycopg.Connection[Any],
+) -> None:
+    """An early take-over is safe: the old leader's token proves nothing any more."""
+    old, new = scheduler(raw), scheduler(raw)
+    Job.objects.filter(id=new.holder).update(heartbeat_at="2026-01-01T00:00:00Z")
+    balance(raw, old)
+    terms = old.terms()
+    with _at(raw, 1) as ahead:
+        new.balance(ahead, dead_after_s=DEAD_AFTER_S)
+    assert len(new.terms()) == 16
+    with pytest.raises(Fenced), raw.transaction():
+        old.prove(raw, terms)
+
+
+def test_a_dead_leaders_lease_is_taken_after_a_ttl_though_the_database_clock_was_set_back(
+    raw: psycopg.Connection[Any],
+) -> None:
+    """By the database's clock it would run out in an hour; nobody renews it, and a ttl passes here."""
+    gone = scheduler(raw)
+    with _at(raw, 1) as before:
+        assert len(gone.balance(before, dead_after_s=10**6)) == 16
+    new = scheduler(raw, ttl_s=0.3)
+    raw.execute("UPDATE job SET heartbeat_at = '2026-01-01' WHERE id = %s", [gone.holder])
+    new.balance(raw, dead_after_s=DEAD_AFTER_S)
+    assert new.terms() == {}
+    wait_for(
+        "it is taken after a ttl of our own clock",
+        lambda: new.balance(raw, dead_after_s=DEAD_AFTER_S),
+    )
+    assert len(new._terms) == 16
+
+
+def test_a_leader_that_lives_keeps_its_lease_though_the_database_clock_was_set_back(
+    raw: psycopg.Connection[Any],
+) -> None:
+    alive, new = scheduler(raw), scheduler(raw, ttl_s=0.3)
+    with _at(raw, 1) as before:
+        alive.balance(before, dead_after_s=10**6)
+    new.balance(raw, dead_after_s=DEAD_AFTER_S)
+    alive._renew_once(raw)
+    time.sleep(0.4)
+    assert new.balance(raw, dead_after_s=DEAD_AFTER_S).keys() <= set(range(8, 16)), (
+        "at most a share"
+    )
+    assert len(alive.terms()) + len(new.terms()) <= 16
+    with raw.transaction():
+        alive.prove(raw, alive.terms())
+
+
 def test_a_copy_of_a_scheduler_is_found_out_by_its_renewals_and_one_of_the_two_goes_on(
     raw: psycopg.Connection[Any],
 ) -> None:
