@@ -13,10 +13,11 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import answer, listing
 from dashboard.addresses import came_from
+from dashboard.grids import grid_of
 from dashboard.pictures import picture_of
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.trigger_run import trigger_run
-from scheduler_app.queries import flow_files, flow_versions, flows, runs, task_instances
+from scheduler_app.queries import attempts, flow_files, flow_versions, flows, runs, task_instances
 from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter, RunFilter
 from scheduler_app.rules import errors
 from scheduler_app.rules.timetable import describe, next_fire_times
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from scheduler_app.queries.flows import FlowRow
 
 FIELDS: Final = ("q", "state", "tag", "owner")
-TABS: Final = ("runs", "graph", "versions", "details")
+TABS: Final = ("runs", "grid", "graph", "versions", "details")
 RUN_FIELDS: Final = ("state", "run_type", "run_id", "started_at_gte")
+GRID_RUNS: Final = 25  # columns
 NEXT_RUNS: Final = 5  # fire times shown ahead: clock changes must be seen before they come
 CONF_CHARACTERS_MAX: Final = 200_000
 
@@ -97,6 +99,31 @@ def _runs(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, An
     return {"list": found, "tallies": tallies}
 
 
+def _grid(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        RunFilter,
+        runs.page,
+        noun="runs",
+        fields=RUN_FIELDS,
+        limit=GRID_RUNS,
+        flow_id=(flow.flow_id,),
+    )
+    ids = [row.id for row in found.rows]
+    task_ids: list[str] = []
+    if flow.version_id is not None:
+        definition = flow_versions.one(reading.scope, flow.version_id).graph()
+        task_ids = [task.task_id for task in definition.tasks]
+    grid = grid_of(
+        runs=found.rows,
+        task_ids=task_ids,
+        cells=task_instances.cells(reading.scope, ids) if ids else {},
+        tries=attempts.tries_of_runs(reading.scope, ids) if ids else {},
+    )
+    return {"list": found, "grid": grid}
+
+
 def _graph(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
     del request
     if flow.version_id is None:
@@ -127,6 +154,7 @@ def _details(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str,
 
 _TAB_CONTEXTS: Final = {
     "runs": _runs,
+    "grid": _grid,
     "graph": _graph,
     "versions": _versions,
     "details": _details,

@@ -11,6 +11,7 @@ from django.urls import reverse
 from dashboard import acts, answer, listing
 from dashboard.addresses import carried
 from dashboard.pictures import picture_of
+from dashboard.timelines import timeline_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.queries import (
@@ -41,7 +42,16 @@ if TYPE_CHECKING:
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
 FIELDS: Final = ("flow_id", "state", "run_type", "run_id", "started_at_gte", "started_at_lte")
-TABS: Final = ("summary", "graph", "attempts", "callbacks", "filtered", "events", "details")
+TABS: Final = (
+    "summary",
+    "graph",
+    "timeline",
+    "attempts",
+    "callbacks",
+    "filtered",
+    "events",
+    "details",
+)
 TASKS_LIMIT: Final = 200  # rows of the summary
 ASIDE_LIMIT: Final = 100  # rows of each kind on the tab of filtered records
 ATTEMPTS_LIMIT: Final = 500  # looked at for the task instances of one page
@@ -195,6 +205,22 @@ def _graph(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any
     return {"list": found, "picture": picture_of(version.graph(), cells, with_filtered)}
 
 
+def _timeline(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    found = listing.read(
+        request,
+        reading,
+        AttemptFilter,
+        attempts.page,
+        noun="attempts",
+        fields=("task_id", "hostname"),
+        order="id",
+        limit=ATTEMPTS_LIMIT,
+        run=(run.id,),
+        kind=OF_TASKS,
+    )
+    return {"list": found, "timeline": timeline_of(found.rows, now=reading.now)}
+
+
 def _attempts(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
     found = listing.read(
         request,
@@ -258,6 +284,7 @@ def _details(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, A
 _TAB_CONTEXTS: Final = {
     "summary": _summary,
     "graph": _graph,
+    "timeline": _timeline,
     "attempts": _attempts,
     "callbacks": _callbacks,
     "filtered": _filtered,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Q
+from django.db.models import Count, Q
 from django.db.models.fields.json import KeyTextTransform
 
 from scheduler_app.models import Attempt
 from scheduler_app.queries import lens
+from scheduler_app.rules.states import AttemptKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -105,3 +106,23 @@ def page(asked: AttemptFilter, scope: Scope) -> lens.Page[AttemptRow]:
 def one(scope: Scope, attempt_id: UUID) -> AttemptDetail:
     """The attempt with this id. Raises ``NotFound``."""
     return lens.one(DETAIL, scope, Q(id=attempt_id), f"attempt {attempt_id}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tries:
+    """How many attempts a task instance has, and how many of them are set aside."""
+
+    total: int
+    filtered: int
+
+
+def tries_of_runs(scope: Scope, runs: Collection[int]) -> dict[int, Tries]:
+    """For each task instance of these runs that has attempts: how many."""
+    counted = (
+        visible(scope)
+        .filter(run_id__in=runs, ti_id__isnull=False, kind=AttemptKind.TASK)
+        .order_by()
+        .values_list("ti_id")
+        .annotate(total=Count("*"), filtered=Count("filter_code"))
+    )
+    return {ti: Tries(total=total, filtered=filtered) for ti, total, filtered in counted}

@@ -1,4 +1,5 @@
 // The one entry of every page: starts the modules. Each page works without it.
+import { startGrids } from "./grid.js";
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startLogs } from "./log.js";
@@ -10,6 +11,7 @@ startLive();
 startLogs();
 startKeys();
 startSheets();
+startGrids();
 
 // On a narrow screen the filters stay folded until they are wanted.
 if (matchMedia("(max-width: 768px)").matches) {

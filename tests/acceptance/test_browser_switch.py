@@ -347,6 +347,25 @@ def test_without_a_socket_the_page_polls_and_says_so(browser: Browser, site: Sit
         expect(page.locator("[data-row]")).to_have_count(4, timeout=20_000)
 
 
+def test_the_grid_is_one_stop_of_the_tab_key_and_arrows_move_in_it(
+    browser: Browser, site: Site
+) -> None:
+    with visit(browser, site) as (_, page):
+        page.goto(f"{site.url}/flows/nightly_sales/?tab=grid")
+        links = page.locator("[data-grid] a")
+        expect(page.locator('[data-grid] a[tabindex="0"]')).to_have_count(1)
+        first = links.first
+        first.focus()
+        page.keyboard.press("ArrowDown")
+        expect(page.locator("[data-grid] tbody tr:first-child th a")).not_to_be_focused()
+        expect(page.locator("[data-grid] tbody tr:first-child td:nth-child(2) a")).to_be_focused()
+        page.keyboard.press("End")
+        expect(page.locator("[data-grid] tbody tr:first-child td:last-child a")).to_be_focused()
+        page.keyboard.press("Home")
+        expect(page.locator("[data-grid] tbody tr:first-child th a")).to_be_focused()
+        expect(page.locator('[data-grid] a[tabindex="0"]')).to_have_count(1)
+
+
 def test_a_page_whose_server_hears_of_nothing_polls_and_says_so(
     browser: Browser, site: Site
 ) -> None:

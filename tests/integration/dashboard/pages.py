@@ -85,6 +85,7 @@ def lists(scene: Scene) -> list[str]:
         "/flows/",
         "/flows/nightly_sales/",
         "/flows/nightly_sales/?tab=versions",
+        "/flows/nightly_sales/?tab=grid",
         "/runs/",
         "/task-instances/",
         "/attempts/",
@@ -99,7 +100,7 @@ def lists(scene: Scene) -> list[str]:
         "/ghosts/audits/",
         *(
             f"/runs/{scene.healed}/?tab={tab}"
-            for tab in ("summary", "graph", "attempts", "events", "details")
+            for tab in ("summary", "graph", "timeline", "attempts", "events", "details")
         ),
         *(f"/task-instances/{scene.retried}/?tab={tab}" for tab in ("attempts", "log", "events")),
         f"/attempts/{scene.ghost}/",

@@ -40,8 +40,17 @@ NO_PAGES = {
 }  # fmt: skip
 # Pages that list nothing, and say so by having no row.
 TABS = {
-    "flow_detail": ("runs", "graph", "versions", "details"),
-    "run_detail": ("summary", "graph", "attempts", "callbacks", "events", "details", "filtered"),
+    "flow_detail": ("runs", "grid", "graph", "versions", "details"),
+    "run_detail": (
+        "summary",
+        "graph",
+        "timeline",
+        "attempts",
+        "callbacks",
+        "events",
+        "details",
+        "filtered",
+    ),
     "task_instance_detail": ("attempts", "log", "callbacks", "events", "details"),
 }
 # Lists whose address alone shows the other half.
