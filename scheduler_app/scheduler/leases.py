@@ -226,7 +226,7 @@ class Leases:
         while not self._stop.wait(self._renew_interval_s):
             if boot_clock_s() - self._loop_progress > self._deadline_s:
                 self._demote(
-                    f"its loop made no progress for more than {self._deadline_s:g} s",
+                    f"its loop made no progress for more than {self._deadline_s:.1f} s",
                     stale_only=False,
                 )
             try:
@@ -243,7 +243,7 @@ class Leases:
                     # What the last statement did is not known.
                     self._seen.clear()
             self._demote(
-                f"no renewal that began in the last {self._deadline_s:g} s was answered",
+                f"no renewal that began in the last {self._deadline_s:.1f} s was answered",
                 stale_only=True,
             )
         if connection is not None:

@@ -351,9 +351,9 @@ class Scheduler:
     def _balance(self, connection: psycopg.Connection[Any]) -> None:
         """Shards are taken or given up; nothing is decided for a new one before it was gone over."""
         before = self._leases.terms()
-        self._unscanned |= self._leases.balance(
-            connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S
-        )
+        # A peer that has missed two beats may be the one whose lease ran out just now: nothing is
+        # given up to it, and nothing kept free.
+        self._unscanned |= self._leases.balance(connection, dead_after_s=settings.JOB_ALIVE_S)
         held = self._leases.terms()
         if before.keys() - held.keys():
             self._notices.wake(leases=1)

@@ -39,7 +39,11 @@ t AS (
   INSERT INTO take_over (shard, holder, old_token, new_token, cause, old_holder, old_renewed_at,
                          old_expires_at, acquired_at, ask_id, started_at, counts)
   SELECT shard, %(holder)s, nullif(token - 1, 0), token, coalesce(detail->>'cause', 'first'),
-         (detail->>'from')::uuid, (detail->>'old_renewed_at')::timestamptz,
+         coalesce((detail->>'from')::uuid, (
+           SELECT e.holder FROM lease_event e
+            WHERE e.shard = term.shard AND e.token = term.token - 1 AND e.kind = 'released'
+            ORDER BY e.id DESC LIMIT 1)),
+         (detail->>'old_renewed_at')::timestamptz,
          (detail->>'old_expires_at')::timestamptz, acquired_at, %(ask)s, clock_timestamp(), '{}'
     FROM term
   RETURNING id, shard),

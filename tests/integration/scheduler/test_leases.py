@@ -102,6 +102,23 @@ def test_a_stalled_scheduler_is_no_peer_and_all_of_its_shards_are_taken_at_once(
     assert (expired.holder, expired.detail["taken_by"]) == (stalled.holder, str(standby.holder))
 
 
+def test_nothing_is_given_up_to_a_peer_that_has_just_lost_its_leases(
+    raw: psycopg.Connection[Any], settings: Any
+) -> None:
+    """Its job row is not dead yet, and may even have beaten since the last renewal."""
+    stalled, standby = scheduler(raw), scheduler(raw)
+    assert balance(raw, stalled, standby, rounds=2) == [8, 8]
+    run_out(raw, stalled.holder)
+    silent_s = settings.LEASE_TTL_S - settings.LEASE_RENEW_INTERVAL_S
+    raw.execute(
+        "UPDATE job SET heartbeat_at = clock_timestamp() - make_interval(secs => %s) WHERE id = %s",
+        [silent_s, stalled.holder],
+    )
+    for _ in range(3):
+        standby.balance(raw, dead_after_s=settings.JOB_ALIVE_S)
+        assert len(standby.terms()) == 16
+
+
 def test_a_scheduler_whose_loop_does_not_move_keeps_no_share_reserved(
     raw: psycopg.Connection[Any],
 ) -> None:
