@@ -95,6 +95,7 @@ def test_a_worker_that_is_killed_costs_a_new_attempt_and_no_retry(
     worker = hall.start_worker()
     run_id = run_of(workshop, hall, long_at_first(tmp_path / "begun"), "retries=0")
     running_in(hall, run_id)
+    wait_until((tmp_path / "begun").exists, within_s=SOON_S)
     worker.kill()
     worker.wait()
     hall.start_worker()
@@ -112,6 +113,7 @@ def test_a_worker_that_is_stopped_hands_its_task_to_another(
     worker = hall.start_worker()
     run_id = run_of(workshop, hall, long_at_first(tmp_path / "begun"), "retries=0")
     running_in(hall, run_id)
+    wait_until((tmp_path / "begun").exists, within_s=SOON_S)
     worker.terminate()
     assert worker.wait(SOON_S) == 0
     hall.start_worker()
