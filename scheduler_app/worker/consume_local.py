@@ -77,11 +77,11 @@ class LocalConsumer:
         signal.signal(signal.SIGCHLD, _note)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         self._pool.fill()
-        path = local_wire.socket_of(self._folder, duties.job_id)
-        self._listener = self._listen(path)
+        self._path = local_wire.socket_of(self._folder, duties.job_id)
+        self._listener = self._listen()
         sharing = Sharing(
             self._folder,
-            path,
+            self._path,
             queues=duties.queues,
             room=lambda: self._free if self._may_start else 0,
             on_given=self._take_given,
@@ -94,7 +94,7 @@ class LocalConsumer:
         try:
             self._consume()
         finally:
-            self._hang_up(path)
+            self._hang_up()
         giving = threading.Thread(
             target=self._give_back, args=(sharing,), name="give-back", daemon=True
         )
@@ -117,6 +117,7 @@ class LocalConsumer:
                 self._may_start = self._duties.turn()
                 self._pool.bury()  # in case a signal was lost
                 self._fill()
+                self._stay_reachable()
             # One at a time: who asks is answered between two children that are made.
             has_started = self._start_oldest()
             self._turn(0.0 if has_started else max(0.0, next_turn - time.monotonic()))
@@ -184,14 +185,26 @@ class LocalConsumer:
 
     # -- those who bring deliveries -----------------------------------------------------------
 
-    def _listen(self, path: Path) -> socket.socket:
+    def _stay_reachable(self) -> None:
+        """Somebody who tidies up may take the socket away; then there is a new one of that name."""
+        if self._path.exists():
+            return
+        logger.warning("the socket was gone and is made again", extra={"path": str(self._path)})
+        self._stop_listening()
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._listener = self._listen()
+        except OSError as error:  # the next turn tries again
+            logger.error("no socket could be made", extra={"error": str(error)})
+
+    def _listen(self) -> socket.socket:
         """The socket has its name once it listens: who finds nobody at a name removes it."""
-        new = path.with_suffix(".new")
+        new = self._path.with_suffix(".new")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(new))
         listener.listen(CLIENTS_MAX)
         listener.setblocking(False)
-        new.rename(path)
+        new.rename(self._path)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         return listener
 
@@ -290,14 +303,18 @@ class LocalConsumer:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _hang_up(self, path: Path) -> None:
+    def _hang_up(self) -> None:
         """Nobody reaches this worker any more: who tries knows that it took nothing."""
-        path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
         for client in [*self._clients]:
             self._drop(client)
-        if self._listener is not None:
-            self._selector.unregister(self._listener)
-            self._listener.close()
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self._selector.unregister(listener)
+            listener.close()
 
     def _give_back(self, sharing: Sharing) -> None:
         sharing.stop(SHARING_END_S)

@@ -203,7 +203,7 @@ class Hall:
 
     def run_ended(self, run_id: int) -> str:
         """The state of the run once it has ended."""
-        wait_until(lambda: not Run.objects.get(pk=run_id).is_active, within_s=2 * SOON_S)
+        wait_until(lambda: not Run.objects.get(pk=run_id).is_active, within_s=1.5 * SOON_S)
         return str(Run.objects.get(pk=run_id).state)
 
     def attempts(self, run_id: int) -> list[Attempt]:

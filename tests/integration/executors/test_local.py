@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +168,20 @@ def test_the_socket_of_a_worker_goes_with_it_and_that_of_a_killed_one_when_it_is
     assert list(folder.iterdir()) == []
 
 
+def test_a_socket_that_somebody_tidied_away_is_made_again(workshop: Workshop, local: Hall) -> None:
+    local.start_worker()
+    shutil.rmtree(local_wire.socket_folder(local.data_dir))
+    message = workshop.issue_one(flow_of("return 1"))
+    wait_until(
+        lambda: local.executor.publish(
+            [replace(message, queue=local.queue)], identity=workshop.identity
+        ),
+        within_s=SOON_S,
+    )
+    assert local.ended(message).outcome == "success"
+    assert stat.S_IMODE(local_wire.socket_folder(local.data_dir).stat().st_mode) == 0o700
+
+
 def test_nothing_that_a_task_leaves_running_keeps_the_socket_of_a_dead_worker_open(
     workshop: Workshop, local: Hall
 ) -> None:
@@ -183,8 +198,9 @@ def test_nothing_that_a_task_leaves_running_keeps_the_socket_of_a_dead_worker_op
         worker.kill()
         worker.wait()
         assert is_alive(left)
-        again = workshop.issue_one(flow_of("return 1"))
-        assert local.executor.publish([again], identity=workshop.identity) == set()
+        (path,) = local_wire.socket_folder(local.data_dir).glob("*.sock")
+        with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+            client.connect(str(path))
     finally:
         os.kill(left, signal.SIGKILL)
 

@@ -203,6 +203,36 @@ def test_a_worker_of_the_other_executor_is_an_incident_that_says_what_to_do(
     assert TaskInstance.objects.get(run_id=run_id).state == "queued"
 
 
+def test_a_callback_is_called_for_a_task_that_was_killed(
+    workshop: Workshop, hall: Hall, tmp_path: Path
+) -> None:
+    hall.start_scheduler()
+    hall.start_worker()
+    told = tmp_path / "told"
+    source = f"""
+import os
+from scheduler_app.authoring import *
+def tell(context):
+    with open({str(told)!r}, "a") as file:
+        file.write(context["callback"] + " ")
+@task(queue={hall.queue!r}, retries=0, on_failure_callback=tell)
+def t(ctx):
+    os.kill(os.getpid(), 9)
+@flow
+def f():
+    t()
+"""
+    run_id = workshop.run(workshop.flow(source))
+    assert hall.run_ended(run_id) == "failed"
+    wait_until(
+        lambda: Attempt.objects.filter(run_id=run_id, kind="callback", state="ended").exists(),
+        within_s=SOON_S,
+    )
+    killed, callback = hall.attempts(run_id)
+    assert (killed.outcome, callback.outcome) == ("terminated", "success")
+    assert told.read_text() == "on_failure "
+
+
 def test_a_task_defers_waits_without_a_worker_and_is_resumed(
     workshop: Workshop, hall: Hall
 ) -> None:
