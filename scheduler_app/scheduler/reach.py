@@ -71,7 +71,7 @@ def watch_for_unreached(connection: psycopg.Connection[Any], stations: Iterable[
     stations = list(stations)
     carriers = {station.carrier for station in stations if station.kind == "scheduler"}
     unreached = {
-        str(station.id): station
+        f"{station.hostname}:{station.pid}": station
         for station in stations
         if station.kind == "worker" and station.carrier not in carriers
     }
@@ -81,10 +81,10 @@ def watch_for_unreached(connection: psycopg.Connection[Any], stations: Iterable[
             kind=NOT_REACHED,
             subject=subject,
             message=(
-                f"The worker {worker.hostname}:{worker.pid} gets no tasks: it takes them from"
-                f" {worker.carrier}, and the schedulers hand them out by"
-                f" {', '.join(sorted(carriers))}. Start both with the same DAYLIGHT_EXECUTOR; local"
-                " ones on one machine, with the same DAYLIGHT_DATA_DIR."
+                f"The worker {subject} gets no tasks: it takes what comes by {worker.carrier!r}, and"
+                f" the schedulers send by {' and '.join(map(repr, sorted(carriers)))}. Start both"
+                " with the same DAYLIGHT_EXECUTOR; local ones on one machine, with the same"
+                " DAYLIGHT_DATA_DIR."
             ),
         )
     with connection.cursor(row_factory=tuple_row) as cursor:

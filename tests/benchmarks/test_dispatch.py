@@ -7,7 +7,9 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
+from tests import stack as stacks
 from tests.benchmarks import baselines
+from tests.benchmarks.conftest import FLOWS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +42,32 @@ def test_fan_of_no_op_tasks(quiet_stack: Stack, table: list[Row], tmp_path: Path
         )
     )
     assert rate > 0
+
+
+def test_fan_over_sockets(quiet_stack: Stack, table: list[Row], tmp_path: Path) -> None:
+    """The local executor, with hints through the database, beside Celery in the same run."""
+    flags = ["--no-examples", "--executor", "local"]
+    with stacks.running(tmp_path, flags=flags, environment={"DAYLIGHT_LEASE_TTL": "15"}) as local:
+        local.write_flow("benchmarks.py", FLOWS)
+        local.wait_for_flow("fan")
+        for stack in (quiet_stack, local):  # warm, as above
+            stack.wait_for_run(stack.trigger("fan"))
+        found: dict[str, list[float]] = {"celery": [], "local": []}
+        for _ in range(ROUNDS):  # by turns, so that both meet the same disturbances
+            for name, stack in (("celery", quiet_stack), ("local", local)):
+                ended = stack.wait_for_run(stack.trigger("fan"))
+                took_s = (ended["ended_at"] - ended["queued_at"]).total_seconds()
+                found[name].append(FAN / took_s)
+                time.sleep(1)
+        rates = {name: statistics.median(values) for name, values in found.items()}
+    table.append(
+        (
+            "the same over the local executor, no broker and no Valkey",
+            f"{rates['local']:.0f} tasks/s (median of {ROUNDS})",
+            f"Celery, by turns with it: {rates['celery']:.0f} tasks/s",
+        )
+    )
+    assert min(rates.values()) > 0
 
 
 def test_ready_to_published(quiet_stack: Stack, table: list[Row]) -> None:

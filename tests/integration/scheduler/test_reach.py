@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 LOCAL = "local at here:/data/workers"
 
 
-def start(raw: psycopg.Connection[Any], kind: str, **detail: Any) -> None:
-    start_job(raw, job_id=uuid7(), kind=kind, name="", hostname="host-1", pid=4711, detail=detail)
+def start(raw: psycopg.Connection[Any], kind: str, *, pid: int = 4711, **detail: Any) -> None:
+    start_job(raw, job_id=uuid7(), kind=kind, name="", hostname="host-1", pid=pid, detail=detail)
 
 
 def worker(raw: psycopg.Connection[Any], *queues: str, concurrency: int = 2, **detail: Any) -> None:
@@ -70,7 +70,7 @@ def test_a_worker_of_another_carrier_is_an_incident_until_it_ends(
     assert look() == []
     worker(raw, "default", carrier="celery")
     (message,) = look()
-    assert "host-1:4711 gets no tasks: it takes them from celery" in message
+    assert "host-1:4711 gets no tasks: it takes what comes by 'celery'" in message
     assert LOCAL in message
     assert "DAYLIGHT_EXECUTOR" in message
     assert len(look()) == 1
