@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 
 class Standing(models.Model):
@@ -43,7 +43,7 @@ def filtered_index(table: str) -> models.Index:
 def filtered_at_index(table: str) -> models.Index:
     """Serves the newest filtered records of every noun together; holds filtered rows alone."""
     return models.Index(
-        fields=["-filtered_at"],
+        F("filtered_at").desc(nulls_last=True),  # as lists order a column that may be null
         condition=Q(filter_code__isnull=False),
         name=f"{table}_filtered_at",
     )

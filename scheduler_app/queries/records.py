@@ -93,7 +93,10 @@ class Summary:
 
 
 def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
-    """The filtered records that the filter keeps, by hour since then, and by where they come from."""
+    """The filtered records that the filter keeps, by hour since then, and by where they come from.
+
+    Sources are of the same time, unless the filter says from when on: the whole history may be long.
+    """
     rows = asked.matching(_rows(scope)).filter(filter_code__isnull=False)
     if asked.why:
         rows = rows.filter(filter_code__in=asked.why)
@@ -107,7 +110,8 @@ def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
     )
     for hour, code, number in by_hour:
         hours.setdefault(hour, {})[code] = number
-    return Summary(hours=tuple(hours.items()), sources=_sources(rows))
+    recent = rows if asked.at_gte else rows.filter(filtered_at__gte=since)
+    return Summary(hours=tuple(hours.items()), sources=_sources(recent))
 
 
 def _sources(rows: QuerySet[Record]) -> dict[str, tuple[Source, ...]]:
