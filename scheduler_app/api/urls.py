@@ -13,6 +13,7 @@ from scheduler_app.api import (
     attempts,
     audit,
     cases,
+    clear,
     executor_events,
     flows,
     ghost_audits,
@@ -83,6 +84,7 @@ V1: list[URLPattern | URLResolver] = [
     path("flows/<str:flow_id>/pause/", flows.FlowPause.as_view(is_paused=True)),
     path("flows/<str:flow_id>/unpause/", flows.FlowPause.as_view(is_paused=False)),
     *listed("runs", runs.RunList, "<int:run>", runs.RunDetail),
+    path("runs/<int:run>/clear/", clear.RunClear.as_view()),
     path("runs/<int:run>/terminate/", runs.RunTerminate.as_view()),
     *listed(
         "task-instances",
@@ -90,6 +92,7 @@ V1: list[URLPattern | URLResolver] = [
         "<int:ti>",
         task_instances.TaskInstanceDetail,
     ),
+    path("task-instances/<int:ti>/clear/", clear.TaskInstanceClear.as_view()),
     path("task-instances/<int:ti>/event/", task_instances.TaskInstanceEvent.as_view()),
     path("task-instances/<int:ti>/terminate/", task_instances.TaskInstanceTerminate.as_view()),
     *listed("attempts", attempts.AttemptList, "<uuid:attempt_id>", attempts.AttemptDetail),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from scheduler_app.models.api_token import ApiToken
 from scheduler_app.models.attempt import Attempt, AttemptLogChunk
 from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation, Review
+from scheduler_app.models.clear import ClearPlan
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
 from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, TaskStatsCursor
@@ -28,6 +29,7 @@ __all__ = [
     "Audit",
     "Bundle",
     "Case",
+    "ClearPlan",
     "Counter",
     "ExecutorEvent",
     "ExternalEvent",

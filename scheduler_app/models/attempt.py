@@ -72,6 +72,9 @@ class Attempt(Standing):
     ended_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_reason = models.TextField(null=True)  # noqa: DJ001 - null: not asked to stop
+    # Of one that a clear set aside, or stops first: {"clear","actor","reason","new_run_attempt"}, the
+    # last null where the clear began no run attempt.
+    cleared = models.JSONField(null=True)
     # Of a callback: {"on","index","name","state","of","reason"}: what is called, and why. Of a task
     # whose claim must issue callbacks: {"on_execute": [names]}.
     callback = models.JSONField(null=True)

@@ -163,16 +163,13 @@ def _attempt(row: Any) -> Compared:
             is_current=is_current,
             place=place,
             successor=successor,
-            run_attempt_now=row.run.run_attempt if row.run else 1,
             kind=row.kind,
             is_repeated=row.next_id is not None,
             is_state_known=row.state in ATTEMPT_STATES,
             # What a heartbeat had found before keeps the reason that it was given then.
             is_found_in_take_over=row.is_found and row.filter_code != "ghost_no_record",
-            # A clear begins a new budget of retries at the try that it ended.
-            is_cleared=has_parents
-            and not is_callback
-            and 0 < row.ti.budget_start == row.try_number,
+            is_cleared=row.cleared is not None,
+            has_cleared_run=bool(row.cleared and row.cleared.get("new_run_attempt")),
             run_code=row.run.filter_code if row.run else None,
         )
     )

@@ -79,14 +79,15 @@ _ALL: Final = (
         code="superseded_by_clear",
         nouns=_OF_ATTEMPT,
         chip="SUPERSEDED",
-        template="Try {try_number} was cleared by {actor}; its task runs anew.",
+        template="Try {try_number} was cleared by {actor}: {reason} (clear {clear}). Its task runs anew.",
         set_by="transitions.clear",
     ),
     Reason(
         code="superseded_by_run_attempt",
         nouns=frozenset({ATTEMPT, RUN_ATTEMPT}),
         chip="SUPERSEDED",
-        template="It belongs to run attempt {run_attempt}; the run is at attempt {new_run_attempt}.",
+        template="It belongs to run attempt {run_attempt}; {actor} began attempt {new_run_attempt}:"
+        " {reason} (clear {clear}).",
         set_by="transitions.clear",
     ),
     Reason(
@@ -367,12 +368,12 @@ class AttemptStanding:
     is_current: bool  # it is its task instance's current attempt
     place: Place | None  # null: nobody issued it, it has no parents
     successor: Place | None = None  # the attempt that was issued next for the same task instance
-    run_attempt_now: int = 1  # of its run
     kind: str = AttemptKind.TASK
     is_repeated: bool = False  # of a callback: it was called again after this call
     is_state_known: bool = True
     is_found_in_take_over: bool = False
-    is_cleared: bool = False  # an operator's clear ended its try
+    is_cleared: bool = False  # it keeps the clear that set it aside, or stopped it
+    has_cleared_run: bool = False  # that clear began a run attempt
     run_code: str | None = None  # of its run's own standing
 
 
@@ -392,13 +393,13 @@ def derive_attempt_standing(facts: AttemptStanding) -> str | None:
         return "callback_repeated" if facts.is_repeated else None
     if facts.is_current:
         return None
+    if facts.is_cleared:
+        return "superseded_by_run_attempt" if facts.has_cleared_run else "superseded_by_clear"
     own, after = facts.place, facts.successor
-    if after is None or after.run_attempt > own.run_attempt:
-        if facts.run_attempt_now > own.run_attempt:
-            return "superseded_by_run_attempt"
-        return "superseded_by_clear" if facts.is_cleared else UNEXPLAINED
+    if after is None:
+        return UNEXPLAINED
     if after.try_number > own.try_number:
-        return "superseded_by_clear" if facts.is_cleared else "superseded_by_retry"
+        return "superseded_by_retry"
     if after.resume_index > own.resume_index:
         return "superseded_by_resume"
     return "lost_worker" if after.dispatch_no > own.dispatch_no else UNEXPLAINED

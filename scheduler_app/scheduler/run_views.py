@@ -1,6 +1,6 @@
 """Runs in memory: their task instances as last read, refreshed by reading only what is open.
 
-A view is valid for one lease token and one run attempt. A terminal state changes only by a clear,
+A view is valid for one lease token, one run attempt and one version. A terminal state changes only by a clear,
 which opens the instance again or starts a new run attempt, so closed rows need no second look.
 """
 
@@ -95,7 +95,12 @@ class RunViews:
         for run in runs:
             view = self._views.get(run["id"])
             token = terms[run["shard"]]
-            if view is None or view.token != token or view.run_attempt != run["run_attempt"]:
+            if (
+                view is None
+                or view.token != token
+                or view.run_attempt != run["run_attempt"]
+                or view.version.id != run["version_id"]
+            ):
                 view = RunView(
                     run_id=run["id"],
                     flow_id=run["flow_id"],

@@ -1,5 +1,5 @@
 -- Dispatch: each task instance that is still as it was seen is queued, its new attempt is issued and
--- current, and its predecessor is set aside with the reason; the others are left alone.
+-- current, and its predecessor is set aside with the reason (the clear that stopped it, if one did); the others are left alone.
 -- Parameters: arrays of one length: ti, attempt (new ids), previous (attempt id seen, null for none),
 -- try_number, resume_index, dispatch_no, run_attempt, token, cause (filter code for the predecessor).
 -- The caller holds the runs. Walks: primary keys.
@@ -23,12 +23,16 @@ t AS (
   RETURNING u.*, i.run_id, i.task_id, i.map_index, i.shard, i.pool, i.pool_slots, i.queue),
 old AS (
   UPDATE attempt p
-     SET filter_code = t.cause, filtered_at = clock_timestamp(), superseded_by = t.attempt::text,
+     SET filter_code = CASE WHEN p.cleared IS NULL THEN t.cause
+                       WHEN p.cleared->'new_run_attempt' = 'null' THEN 'superseded_by_clear'
+                       ELSE 'superseded_by_run_attempt' END,
+         filtered_at = clock_timestamp(), superseded_by = t.attempt::text,
          filter_detail = jsonb_build_object(
            'rule', 'dispatch', 'shard', t.shard, 'token', t.token,
            'try_number', p.try_number, 'resume_index', p.resume_index, 'dispatch_no', p.dispatch_no,
            'new_try_number', t.try_number, 'new_resume_index', t.resume_index,
-           'new_dispatch_no', t.dispatch_no, 'outcome', p.outcome)
+           'new_dispatch_no', t.dispatch_no, 'outcome', p.outcome,
+           'run_attempt', p.run_attempt) || coalesce(p.cleared, '{}')
     FROM t WHERE p.id = t.previous AND p.filter_code IS NULL
   RETURNING p.id)
 INSERT INTO attempt (id, ti_id, run_id, task_id, map_index, kind, shard, try_number, resume_index,

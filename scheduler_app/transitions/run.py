@@ -243,11 +243,14 @@ def start_runs(
 
 
 def lock_run(connection: psycopg.Connection[Any], *, run_id: int) -> dict[str, Any] | None:
-    """The run, locked FOR NO KEY UPDATE: id, flow_id, run_key, state, is_frozen. ``None`` without it."""
+    """The run, locked FOR NO KEY UPDATE, or ``None``.
+
+    One dict: id, flow_id, run_key, state, is_frozen, run_attempt, version_id, filter_code.
+    """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "SELECT r.id, r.flow_id, r.run_key, r.state,"
-            "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS is_frozen"
+            "SELECT r.id, r.flow_id, r.run_key, r.state, r.run_attempt, r.version_id,"
+            "  r.filter_code, r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS is_frozen"
             " FROM run r JOIN flow f ON f.flow_id = r.flow_id WHERE r.id = %s"
             " FOR NO KEY UPDATE OF r",
             [run_id],

@@ -167,7 +167,7 @@ FIRST = Place(run_attempt=1, try_number=1, resume_index=0, dispatch_no=1)
 
 
 def standing(**overrides: Any) -> AttemptStanding:
-    values: dict[str, Any] = {"is_current": False, "place": FIRST, "run_attempt_now": 1}
+    values: dict[str, Any] = {"is_current": False, "place": FIRST}
     return AttemptStanding(**values | overrides)
 
 
@@ -190,14 +190,19 @@ def after(**overrides: Any) -> Place:
         (standing(successor=after(resume_index=1)), "superseded_by_resume"),
         (standing(successor=after(dispatch_no=2)), "lost_worker"),
         (standing(is_cleared=True), "superseded_by_clear"),
-        (standing(run_attempt_now=2), "superseded_by_run_attempt"),
+        (standing(is_cleared=True, has_cleared_run=True), "superseded_by_run_attempt"),
         (
-            standing(run_attempt_now=2, successor=after(run_attempt=2, try_number=2)),
+            standing(
+                is_cleared=True,
+                has_cleared_run=True,
+                successor=after(run_attempt=2, try_number=2),
+            ),
             "superseded_by_run_attempt",
         ),
         (
-            standing(run_attempt_now=3, successor=after(try_number=2)),
-            "superseded_by_retry",  # the reason that was given first stays
+            # The reason that was given first stays, whatever cleared the run later.
+            standing(successor=after(run_attempt=3, try_number=2)),
+            "superseded_by_retry",
         ),
         (standing(place=None), "ghost_no_record"),
         (standing(place=None, is_found_in_take_over=True), "ghost_after_takeover"),

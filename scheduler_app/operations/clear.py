@@ -1,0 +1,438 @@
+"""Clear a run, or task instances of it: first a plan that says what would follow, then the act."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from scheduler_app.hints.notices import Notices
+from scheduler_app.models import Flow, FlowVersion, Run, TaskInstance
+from scheduler_app.operations.reasons import check_reason
+from scheduler_app.rules import clear as rules
+from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, from_dict
+from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from scheduler_app.transitions import clear as moves
+from scheduler_app.transitions.audit import record_audit
+from scheduler_app.transitions.ids import uuid7
+from scheduler_app.transitions.run import lock_run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+AUDITED_MAX: Final = 500  # task instances named in an audit entry
+NOTE_CHARACTERS_MAX: Final = 1000
+DIFFERENCES_MAX: Final = 100  # named in a refusal
+
+_notices = Notices(settings.CACHE_URL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearPlan:
+    """What a clear does, or would do. Times aware UTC."""
+
+    plan_id: UUID
+    hash: str
+    expires_at: datetime
+    run_id: int
+    version: int  # number of the version that will execute
+    new_run_attempt: int | None  # that begins; null: none does
+    options: rules.Options
+    included: tuple[rules.Choice, ...]
+    excluded: tuple[rules.Choice, ...]
+    worst_case_executions: int
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """The world as a clear finds it."""
+
+    run: Mapping[str, Any]
+    definition: FlowDefinition
+    version_id: int
+    version: int
+    rows: Mapping[int, Mapping[str, Any]]
+    selection: rules.Selection
+    new_run_attempt: int | None
+    hash: str
+
+
+def clear_run(
+    *,
+    run_id: int,
+    actor: str,
+    options: rules.Options | None = None,
+    reason: str = "",
+    note: str | None = None,
+    dry_run: bool = True,
+    plan_id: UUID | None = None,
+) -> ClearPlan:
+    """The task instances of the run begin anew, the run with them, as a run attempt of its own.
+
+    What runs is stopped first. A run that had ended is queued again. A dry run, the default, needs no
+    reason, is not audited, and keeps the plan for ``rules.clear.PLAN_VALID_S`` seconds. With
+    ``plan_id`` that plan is carried out, under its own options, if it still holds. An empty selection
+    changes nothing. Raises ``NotFound``, ``InvalidInput``, ``NotAllowed`` for a frozen run, and
+    ``Conflict`` for a run that is set aside and for a plan that no longer holds: ``difference`` says
+    for each task instance what was planned and what is.
+    """
+    return _clear(
+        run_id=run_id,
+        ti_ids=None,
+        actor=actor,
+        options=options or rules.Options(),
+        reason=reason,
+        note=note,
+        dry_run=dry_run,
+        plan_id=plan_id,
+    )
+
+
+def clear_task_instances(
+    *,
+    ti_ids: Sequence[int],
+    actor: str,
+    options: rules.Options | None = None,
+    reason: str = "",
+    note: str | None = None,
+    dry_run: bool = True,
+    plan_id: UUID | None = None,
+) -> ClearPlan:
+    """These task instances of one run begin anew, with the relatives that are asked for.
+
+    See ``clear_run``; but the run goes on in the run attempt that it is in. Raises ``NotAllowed`` too
+    where a freeze holds one of those that were named.
+    """
+    wanted = sorted(set(ti_ids))
+    if not wanted:
+        raise InvalidInput("Name at least one task instance.", field="task_instances")
+    found = dict(TaskInstance.objects.filter(pk__in=wanted).values_list("id", "run_id"))
+    missing = [ti_id for ti_id in wanted if ti_id not in found]
+    if missing:
+        message = f"there is no task instance {missing[0]}"
+        raise NotFound(message, field="ti")
+    if len(set(found.values())) > 1:
+        raise InvalidInput(
+            "The task instances are of several runs: clear one run at a time.",
+            field="task_instances",
+        )
+    return _clear(
+        run_id=found[wanted[0]],
+        ti_ids=wanted,
+        actor=actor,
+        options=options or rules.Options(),
+        reason=reason,
+        note=note,
+        dry_run=dry_run,
+        plan_id=plan_id,
+    )
+
+
+def _clear(
+    *,
+    run_id: int,
+    ti_ids: Sequence[int] | None,
+    actor: str,
+    options: rules.Options,
+    reason: str,
+    note: str | None,
+    dry_run: bool,
+    plan_id: UUID | None,
+) -> ClearPlan:
+    rules.check_options(options)
+    _check_note(note)
+    if dry_run:
+        if plan_id is not None:
+            raise InvalidInput(
+                "A plan is carried out with dry_run false; leave plan_id out to make a new one.",
+                field="plan_id",
+            )
+        with transaction.atomic():
+            seen = _look(run_id, ti_ids, options, lock=False)
+            return _planned(uuid7(), seen, ti_ids, options, actor=actor, dry_run=True)
+    why = check_reason(reason)
+    with transaction.atomic():
+        kept = None if plan_id is None else _kept(plan_id, run_id, ti_ids)
+        if kept is not None:
+            options = rules.Options(**kept["options"])
+        seen = _look(run_id, ti_ids, options, lock=True)
+        if kept is not None:
+            _hold_to(kept, seen)
+            assert plan_id is not None
+            plan = _plan(plan_id, kept["expires_at"], seen, options, dry_run=False)
+        else:
+            plan = _planned(uuid7(), seen, ti_ids, options, actor=actor, dry_run=False)
+        if not moves.use_plan(connection.connection, plan_id=plan.plan_id):
+            raise Conflict(f"Plan {plan.plan_id} was carried out before: make a new one.")
+        if plan.included:
+            _act(plan, seen, ti_ids, actor=actor, reason=why, note=note)
+    return plan
+
+
+def _look(
+    run_id: int, ti_ids: Sequence[int] | None, options: rules.Options, *, lock: bool
+) -> _Seen:
+    """The run and its task instances, locked if asked for, and what the rules say of them."""
+    run = _run(run_id, lock=lock)
+    if run["filter_code"] is not None:
+        raise Conflict(
+            f"Run {run['run_key']} is set aside ({run['filter_code']}): nothing of it starts any more."
+        )
+    if run["is_frozen"]:
+        raise NotAllowed(f"Run {run['run_key']} is frozen: thaw it before you clear in it.")
+    version = _version(run, options)
+    definition = from_dict(version.definition)
+    read = moves.lock_instances if lock else moves.read_instances
+    rows = {row["id"]: row for row in read(connection.connection, run_id=run_id)}
+    if ti_ids is not None:
+        _refuse_held([rows[ti_id] for ti_id in ti_ids if ti_id in rows])
+    selection = rules.select(
+        [_candidate(row) for row in rows.values()],
+        upstream={task.task_id: task.upstream for task in definition.tasks},
+        retries={task.task_id: task.retries for task in definition.tasks},
+        asked=ti_ids,
+        options=options,
+    )
+    begins = ti_ids is None and bool(selection.included)
+    new_run_attempt = run["run_attempt"] + 1 if begins else None
+    about = {
+        "run": run_id,
+        "run_state": run["state"],
+        "run_attempt": run["run_attempt"],
+        "version": version.pk,
+        "task_instances": None if ti_ids is None else list(ti_ids),
+        "options": asdict(options),
+    }
+    return _Seen(
+        run=run,
+        definition=definition,
+        version_id=version.pk,
+        version=version.number,
+        rows=rows,
+        selection=selection,
+        new_run_attempt=new_run_attempt,
+        hash=rules.fingerprint(about, selection),
+    )
+
+
+def _run(run_id: int, *, lock: bool) -> Mapping[str, Any]:
+    run: dict[str, Any] | None = None
+    if lock:
+        run = lock_run(connection.connection, run_id=run_id)
+    elif row := Run.objects.select_related("flow").filter(pk=run_id).first():
+        run = {
+            "id": row.pk,
+            "flow_id": row.flow_id,
+            "run_key": row.run_key,
+            "state": row.state,
+            "run_attempt": row.run_attempt,
+            "version_id": row.version_id,
+            "filter_code": row.filter_code,
+            "is_frozen": row.frozen_at is not None or row.flow.frozen_at is not None,
+        }
+    if run is None:
+        message = f"there is no run {run_id}"
+        raise NotFound(message, field="run")
+    return run
+
+
+def _version(run: Mapping[str, Any], options: rules.Options) -> FlowVersion:
+    version_id = run["version_id"]
+    if options.moves_version:
+        newest = Flow.objects.values_list("current_version_id", flat=True).get(pk=run["flow_id"])
+        version_id = newest or version_id
+    return FlowVersion.objects.get(pk=version_id)
+
+
+def _candidate(row: Mapping[str, Any]) -> rules.Candidate:
+    return rules.Candidate(
+        id=row["id"],
+        task_id=row["task_id"],
+        map_index=row["map_index"],
+        state=row["state"],
+        try_number=row["try_number"],
+        attempt_id=None if row["attempt_id"] is None else str(row["attempt_id"]),
+        held_by=row["held_by"],
+        is_asked_to_stop=row["is_asked_to_stop"],
+    )
+
+
+def _refuse_held(named: Sequence[Mapping[str, Any]]) -> None:
+    for row in named:
+        if row["held_by"] is not None:
+            raise NotAllowed(
+                f"Task {row['task_id']}: freeze {row['held_by']} holds it: thaw it before you clear it."
+            )
+
+
+def _planned(
+    plan_id: UUID,
+    seen: _Seen,
+    ti_ids: Sequence[int] | None,
+    options: rules.Options,
+    *,
+    actor: str,
+    dry_run: bool,
+) -> ClearPlan:
+    kept = moves.keep_plan(
+        connection.connection,
+        plan_id=plan_id,
+        run_id=seen.run["id"],
+        ti_ids=ti_ids,
+        options=asdict(options),
+        fingerprint=seen.hash,
+        content=rules.facts(seen.selection),
+        actor=actor,
+        valid_s=rules.PLAN_VALID_S,
+    )
+    return _plan(plan_id, kept["expires_at"], seen, options, dry_run=dry_run)
+
+
+def _plan(
+    plan_id: UUID,
+    expires_at: datetime,
+    seen: _Seen,
+    options: rules.Options,
+    *,
+    dry_run: bool,
+) -> ClearPlan:
+    return ClearPlan(
+        plan_id=plan_id,
+        hash=seen.hash,
+        expires_at=expires_at,
+        run_id=seen.run["id"],
+        version=seen.version,
+        new_run_attempt=seen.new_run_attempt,
+        options=options,
+        included=seen.selection.included,
+        excluded=seen.selection.excluded,
+        worst_case_executions=seen.selection.worst_case_executions,
+        dry_run=dry_run,
+    )
+
+
+def _kept(plan_id: UUID, run_id: int, ti_ids: Sequence[int] | None) -> dict[str, Any]:
+    """The plan that is to be carried out. Raises ``NotFound`` and ``Conflict``."""
+    kept = moves.read_plan(connection.connection, plan_id=plan_id)
+    named = None if ti_ids is None else list(ti_ids)
+    if kept is None or kept["run_id"] != run_id or kept["ti_ids"] != named:
+        raise NotFound(f"There is no plan {plan_id} for this.", field="plan_id")
+    if kept["used_at"] is not None:
+        raise Conflict(f"Plan {plan_id} was carried out before: make a new one.")
+    if kept["is_expired"]:
+        raise Conflict(f"Plan {plan_id} has expired: make a new one.")
+    return kept
+
+
+def _hold_to(kept: Mapping[str, Any], seen: _Seen) -> None:
+    """Raises ``Conflict`` with the difference unless the plan is what would be done now."""
+    if kept["hash"] == seen.hash:
+        return
+    differences = rules.difference(kept["content"], seen.selection)
+    told = f"{len(differences)} task instances are not as they were"
+    if not differences:
+        told = f"run {seen.run['run_key']} is {seen.run['state']} now, or executes another version"
+    raise Conflict(
+        f"The plan no longer holds: {told}. Look at a new one.",
+        difference=differences[:DIFFERENCES_MAX],
+        hash=seen.hash,
+    )
+
+
+def _act(
+    plan: ClearPlan,
+    seen: _Seen,
+    ti_ids: Sequence[int] | None,
+    *,
+    actor: str,
+    reason: str,
+    note: str | None,
+) -> None:
+    by = moves.Clear(
+        id=plan.plan_id, actor=actor, reason=reason, new_run_attempt=plan.new_run_attempt
+    )
+    now = moves.clear_task_instances(
+        connection.connection,
+        cleared=[
+            moves.Cleared(
+                ti_id=one.id,
+                state=one.state,
+                attempt_id=seen.rows[one.id]["attempt_id"],
+                task=_task(seen, one),
+            )
+            for one in plan.included
+            if one.id is not None
+        ],
+        by=by,
+    )
+    if seen.version_id != seen.run["version_id"]:
+        moves.move_to_version(
+            connection.connection,
+            run_id=plan.run_id,
+            version_id=seen.version_id,
+            number=seen.version,
+            tasks=seen.definition.tasks,
+        )
+    moves.reopen_run(connection.connection, run_id=plan.run_id, by=by)
+    if note is not None:
+        moves.note_run(connection.connection, run_id=plan.run_id, note=note)
+    is_run = ti_ids is None
+    record_audit(
+        connection.connection,
+        actor=actor,
+        action="clear",
+        object_kind="run" if is_run else "task_instance",
+        object_id=str(plan.run_id if ti_ids is None else ti_ids[0]),
+        flow_id=seen.run["flow_id"],
+        reason=reason,
+        before={
+            "run_state": seen.run["state"],
+            **_told({one.id: one.state for one in plan.included if one.id is not None}),
+        },
+        after={
+            **_told(now),
+            "plan": str(plan.plan_id),
+            "options": asdict(plan.options),
+            "version": plan.version,
+            "new_run_attempt": plan.new_run_attempt,
+            "worst_case_executions": plan.worst_case_executions,
+        },
+    )
+    topics = ["runs", "home", f"run:{plan.run_id}", *(f"ti:{i}" for i in list(now)[:AUDITED_MAX])]
+    transaction.on_commit(lambda: _notices.both(runs=[plan.run_id], topics=topics))
+
+
+def _task(seen: _Seen, one: rules.Choice) -> TaskDefinition:
+    """As the version says that will execute; one that it does not have is as it was, without retries."""
+    for task in seen.definition.tasks:
+        if task.task_id == one.task_id:
+            return task
+    row = seen.rows[one.id or 0]
+    return TaskDefinition(
+        task_id=one.task_id,
+        pool=row["pool"],
+        pool_slots=row["pool_slots"],
+        queue=row["queue"],
+        priority=row["priority"],
+    )
+
+
+def _told(states: Mapping[int, str]) -> dict[str, Any]:
+    told: dict[str, Any] = {"by_state": dict(Counter(states.values()))}
+    if len(states) <= AUDITED_MAX:
+        told["task_instances"] = {str(ti_id): state for ti_id, state in states.items()}
+    return told
+
+
+def _check_note(note: str | None) -> None:
+    if note is not None and len(note) > NOTE_CHARACTERS_MAX:
+        raise InvalidInput(
+            f"The note has {len(note)} characters; at most {NOTE_CHARACTERS_MAX} are kept.",
+            field="note",
+        )
