@@ -16,6 +16,7 @@ from scheduler_app.models import (
     TaskInstance,
     Trigger,
 )
+from scheduler_app.operations.clear import clear_task_instances
 from scheduler_app.processes import database
 from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.scheduler import judge
@@ -283,7 +284,8 @@ def test_a_cleared_task_begins_anew_with_a_whole_budget_when_its_attempt_has_sto
 ) -> None:
     message = _queued(world)
     assert world.claim(message) is not None
-    raw.execute("UPDATE task_instance SET state = 'restarting', next_method = 'loaded'")
+    raw.execute("UPDATE task_instance SET next_method = 'loaded'")
+    clear_task_instances(ti_ids=[message.ti_id], actor="ada", reason="again", dry_run=False)
     event = _say(raw, message, "exit_killed", attempt_id=message.attempt_id)
     assert world.judge() == {message.run_id}
     assert _code(event) == "cleared_and_stopped"
