@@ -12,6 +12,7 @@ from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
 from scheduler_app.authoring.fencing import StaleFence, fenced, fenced_upsert
 from scheduler_app.authoring.flow import Flow, flow
+from scheduler_app.authoring.saving import Superseded
 from scheduler_app.authoring.sensors import (
     Sensor,
     WaitForEvent,
@@ -47,6 +48,7 @@ __all__ = [
     "Sensor",
     "SqlTrigger",
     "StaleFence",
+    "Superseded",
     "Task",
     "TimeTrigger",
     "Trigger",

@@ -8,16 +8,18 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from scheduler_app.authoring.deferral import Defer
+from scheduler_app.authoring.saving import Checkpoint, Progress, SavingServices, checked_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scheduler_app.authoring.triggers import Trigger
 
+RETURN_VALUE: Final = "return_value"  # the key under which a task's result is pulled
 _LOG: Final = logging.getLogger("daylight.task")
 
 
-class ContextServices(Protocol):
+class ContextServices(SavingServices, Protocol):
     """What the worker does for a task while it runs."""
 
     def still_mine(self) -> bool:
@@ -25,6 +27,14 @@ class ContextServices(Protocol):
 
     def result(self, task_id: str, map_index: int = -1) -> Any:
         """The stored result of a task of the same run."""
+
+    def push(self, key: str, value: Any) -> None:
+        """The value is stored for the tasks of the same run."""
+
+    def pull(
+        self, task_id: str, key: str | None, *, map_index: int, include_prior_tries: bool
+    ) -> tuple[bool, Any]:
+        """Whether there is such a value, or result (key null), and the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,48 @@ class Context:
     def results(self) -> Results:
         """The results of tasks of the same run, by task id."""
         return Results(self.services)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What this task keeps for its next attempt: ``get``, ``set``, ``update``, ``flush``."""
+        return Checkpoint(self.services)
+
+    @property
+    def progress(self) -> Progress:
+        """``for page in ctx.progress(pages)``, or ``ctx.progress.update(3, total=10)``."""
+        return Progress(self.services)
+
+    def push(self, key: str, value: Any) -> None:
+        """The value is stored under the key; other tasks of the run, and later tries, may pull it.
+
+        At once, not within an interval. Raises ``InvalidInput`` for what cannot be stored, and
+        ``Superseded``.
+        """
+        self.services.push(checked_key(key), value)
+
+    def pull(
+        self,
+        task_id: str | None = None,
+        key: str = RETURN_VALUE,
+        *,
+        include_prior_tries: bool = False,
+        map_index: int | None = None,
+        default: Any = None,
+    ) -> Any:
+        """What a task of this run (by default this one) pushed under the key, or its result.
+
+        Only what its present try pushed, or with ``include_prior_tries`` the newest of any try:
+        then a task finds what its own earlier tries left. ``default`` if there is nothing.
+        """
+        if map_index is None:
+            map_index = self.map_index if task_id in (None, self.task_id) else -1
+        is_there, value = self.services.pull(
+            task_id or self.task_id,
+            None if key == RETURN_VALUE else checked_key(key),
+            map_index=map_index,
+            include_prior_tries=include_prior_tries,
+        )
+        return value if is_there else default
 
     def still_mine(self) -> bool:
         """Whether this attempt is still the one whose result will be accepted; asks the database."""

@@ -109,6 +109,11 @@ FLOW_SCAN_INTERVAL_S: Final = readers.number("DAYLIGHT_FLOW_SCAN_INTERVAL_S", 2.
 # -- Limits -----------------------------------------------------------------------------------
 
 RESULT_BYTES_MAX: Final = readers.integer("DAYLIGHT_RESULT_BYTES_MAX", 1024 * 1024, least=64)
+# Of one checkpoint; what is bigger belongs elsewhere, with a reference to it here.
+CHECKPOINT_BYTES_MAX: Final = readers.integer("DAYLIGHT_CHECKPOINT_BYTES_MAX", 64 * 1024, least=64)
+# Checkpoints and progress of an attempt reach the database so often at most; the last always does.
+CHECKPOINT_INTERVAL_S: Final = readers.number("DAYLIGHT_CHECKPOINT_INTERVAL_S", 0.5, least=0.05)
+CHECKPOINT_SAVES_KEPT: Final = readers.integer("DAYLIGHT_CHECKPOINT_SAVES_KEPT", 100, least=1)
 LOG_BYTES_MAX: Final = readers.integer("DAYLIGHT_LOG_BYTES_MAX", 10 * 1024 * 1024, least=1024)
 DEFAULT_POOL_SLOTS: Final = readers.integer("DAYLIGHT_DEFAULT_POOL_SLOTS", 128)
 MAX_ACTIVE_RUNS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_RUNS", 16, least=1)

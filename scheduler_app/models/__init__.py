@@ -9,6 +9,7 @@ from __future__ import annotations
 from scheduler_app.models.api_token import ApiToken
 from scheduler_app.models.attempt import Attempt, AttemptLogChunk
 from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation, Review
+from scheduler_app.models.checkpoint import Checkpoint, CheckpointSave, Progress, PushedValue
 from scheduler_app.models.clear import ClearPlan
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
@@ -29,6 +30,8 @@ __all__ = [
     "Audit",
     "Bundle",
     "Case",
+    "Checkpoint",
+    "CheckpointSave",
     "ClearPlan",
     "Counter",
     "ExecutorEvent",
@@ -47,6 +50,8 @@ __all__ = [
     "Lease",
     "LeaseEvent",
     "Pool",
+    "Progress",
+    "PushedValue",
     "Record",
     "Review",
     "Run",

@@ -26,13 +26,17 @@ WORKER_LOST: Final = "worker_lost"  # the worker, or a part of it, fell silent
 HANDED_BACK: Final = "handed_back"  # the worker shuts down and gives it back
 DELIVERY_REFUSED: Final = "delivery_refused"  # a message arrived and nothing was started
 LATE_REPORT: Final = "late_report"  # a result arrived that the database did not take
+LATE_WRITE: Final = "late_write"  # a checkpoint, progress or value that the database did not take
 INVENTORY: Final = "inventory"  # a worker executes it, and no record says why
 EXECUTOR_QUEUED: Final = "executor_queued"  # an executor took it on; it may say its handle
 EXECUTOR_RUNNING: Final = "executor_running"  # an executor started it; it may say its handle
 
+LATE: Final = frozenset({LATE_REPORT, LATE_WRITE})
 HANDLES: Final = frozenset({EXECUTOR_QUEUED, EXECUTOR_RUNNING})  # nothing follows from them
 EXITS: Final = frozenset({EXIT_SUCCESS, EXIT_FAILED, EXIT_KILLED, WORKER_LOST})
-_KINDS: Final = HANDLES | EXITS | {HANDED_BACK, DELIVERY_REFUSED, LATE_REPORT, INVENTORY}
+_KINDS: Final = (
+    HANDLES | EXITS | {HANDED_BACK, DELIVERY_REFUSED, LATE_REPORT, LATE_WRITE, INVENTORY}
+)
 
 KILLED_EXTERNALLY: Final = "killed_externally"  # codes of confirmed events; no row is set aside
 LOST: Final = "worker_lost"
@@ -272,7 +276,7 @@ def _after_the_end(judged: _Judged, attempt: AttemptFacts) -> Verdict:
 
 
 def _before_the_claim(judged: _Judged, attempt: AttemptFacts, ti: TaskFacts) -> Verdict:
-    if judged.kind == LATE_REPORT:
+    if judged.kind in LATE:
         # Whoever sent it did not execute this attempt by right: nobody has claimed it.
         return judged.say("ignored", "stale_superseded")
     if ti.held:
@@ -288,7 +292,7 @@ def _before_the_claim(judged: _Judged, attempt: AttemptFacts, ti: TaskFacts) -> 
 def _without_a_report(
     judged: _Judged, attempt: AttemptFacts, ti: TaskFacts, facts: Facts
 ) -> Verdict:
-    if judged.kind == LATE_REPORT:
+    if judged.kind in LATE:
         # The attempt runs under another delivery's claim, whose report is the one that counts.
         return judged.say("ignored", "stale_superseded")
     if facts.is_anothers:
@@ -340,7 +344,7 @@ def _of_a_callback(judged: _Judged, attempt: AttemptFacts, facts: Facts) -> Verd
         return judged.note_handle()
     if attempt.state is AttemptState.ENDED:
         return _after_the_end(judged, attempt)
-    if judged.kind == LATE_REPORT:
+    if judged.kind in LATE:
         return judged.say("ignored", "stale_superseded")
     if attempt.held:
         return judged.wait("What it is about is frozen; what follows waits for the thaw.")

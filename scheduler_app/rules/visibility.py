@@ -322,6 +322,7 @@ EVENT_WORDS: Final[dict[str, str]] = {
     "handed_back": "Hand-back",
     "delivery_refused": "Delivery",
     "late_report": "Report",
+    "late_write": "Write",
     "executor_queued": "Taken on by an executor",
     "executor_running": "Started by an executor",
     "orphaned": "Orphan",

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, LiteralString
 from uuid import UUID, uuid5
 
 from psycopg.rows import tuple_row
 
 from scheduler_app.authoring.context import Context
+from scheduler_app.authoring.saving import FLOW, TASK, Superseded
 from scheduler_app.rules import values
 from scheduler_app.rules.errors import NotFound
+from scheduler_app.transitions.checkpoint import push
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import psycopg
 
     from scheduler_app.rules.definition import FlowDefinition
     from scheduler_app.transitions.attempt import Claim
-    from scheduler_app.worker.link import Link
     from scheduler_app.worker.refuse import Delivery
+    from scheduler_app.worker.saver import Saver
 
 
 def build_context(
@@ -59,20 +61,22 @@ def idempotency_key(delivery: Delivery, claim: Claim) -> str:
 class Services:
     """What user code may ask of the database while it runs."""
 
-    link: Link
+    saver: Saver
     delivery: Delivery
     run_id: int
+    flow_id: str
+    value_bytes_max: int
     _results: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def still_mine(self) -> bool:
         """Whether this attempt's result would be accepted now. Raises if the database is away."""
-        return self.link.once(self._is_mine)
+        return self.saver.once(self._is_mine)
 
     def result(self, task_id: str, map_index: int = -1) -> Any:
         """The result of a task of this run. Raises ``NotFound`` for a task that it does not have."""
         key = (task_id, map_index)
         if key not in self._results:
-            self._results |= self.link.once(
+            self._results |= self.saver.once(
                 lambda connection: results_of(
                     connection, run_id=self.run_id, task_ids=[task_id], map_index=map_index
                 )
@@ -82,6 +86,71 @@ class Services:
             raise NotFound(message)
         return self._results[key]
 
+    def checkpoint(self, scope: str, owner: str | None, key: str) -> tuple[bool, Any]:
+        """Whether the checkpoint is there, and its value: what this attempt set, or what is stored."""
+        waits = self.saver.waiting(scope, owner, key)
+        if waits is not None:
+            return True, values.decode(waits.value)
+        owner_id = {TASK: str(self.delivery.ti_id), FLOW: self.flow_id}.get(scope, owner)
+        return self.saver.ask(
+            lambda connection: _one(
+                connection,
+                "SELECT value FROM checkpoint WHERE scope = %s AND owner = %s AND key = %s",
+                [scope, owner_id, key],
+            )
+        )
+
+    def save(self, scope: str, owner: str | None, given: Mapping[str, Any]) -> None:
+        """The values are saved within an interval. Raises ``Superseded`` and ``InvalidInput``."""
+        self.saver.save(scope, owner, given)
+
+    def flush(self) -> None:
+        """What was saved is in the database. Raises ``Superseded``."""
+        self.saver.flush()
+
+    def tell_progress(self, done: int, total: int | None, note: str) -> None:
+        """The progress is shown within an interval. Raises ``Superseded``."""
+        self.saver.tell_progress(done, total, note)
+
+    def push(self, key: str, value: Any) -> None:
+        """The value is stored. Raises ``Superseded`` and ``InvalidInput``."""
+        encoded = values.encode_result(value, self.value_bytes_max, "pushed value")
+
+        def write(connection: psycopg.Connection[Any]) -> bool:
+            is_stored = push(
+                connection,
+                ti_id=self.delivery.ti_id,
+                attempt_id=self.delivery.attempt_id,
+                nonce=self.delivery.nonce,
+                fence=self.delivery.fence,
+                key=key,
+                value=encoded,
+            )
+            if not is_stored:
+                self.saver.refuse(connection, f"pushed value: {key}")
+            return is_stored
+
+        if not self.saver.ask(write):
+            raise Superseded(f"The pushed value {key!r}")
+
+    def pull(
+        self, task_id: str, key: str | None, *, map_index: int, include_prior_tries: bool
+    ) -> tuple[bool, Any]:
+        """Whether there is such a value of a task of this run, and the value; key null: its result."""
+        return self.saver.ask(
+            lambda connection: _one(
+                connection,
+                _RESULT if key is None else _PUSHED,
+                {
+                    "run": self.run_id,
+                    "task": task_id,
+                    "map_index": map_index,
+                    "key": key,
+                    "prior": include_prior_tries,
+                },
+            )
+        )
+
     def _is_mine(self, connection: psycopg.Connection[Any]) -> bool:
         with connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(
@@ -90,6 +159,30 @@ class Services:
                 [self.delivery.ti_id, self.delivery.attempt_id, self.delivery.nonce],
             )
             return cursor.fetchone() is not None
+
+
+# Of the present try alone, unless earlier ones are wanted. Walk task_instance_unique, then
+# pushed_value_of_ti, or attempt_of_ti.
+_PUSHED: Final = """
+SELECT v.value FROM task_instance i JOIN pushed_value v ON v.ti_id = i.id AND v.key = %(key)s
+ WHERE i.run_id = %(run)s AND i.task_id = %(task)s AND i.map_index = %(map_index)s
+   AND (%(prior)s OR v.try_number = i.try_number)
+ ORDER BY v.fence DESC LIMIT 1
+"""
+_RESULT: Final = """
+SELECT p.result FROM task_instance i JOIN attempt p ON p.ti_id = i.id
+ WHERE i.run_id = %(run)s AND i.task_id = %(task)s AND i.map_index = %(map_index)s
+   AND p.kind = 'task' AND p.is_accepted AND p.outcome = 'success'
+   AND (%(prior)s OR (p.id = i.attempt_id AND i.state = 'success'))
+ ORDER BY p.fence DESC LIMIT 1
+"""
+
+
+def _one(connection: psycopg.Connection[Any], query: LiteralString, given: Any) -> tuple[bool, Any]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(query, given)
+        row = cursor.fetchone()
+        return (False, None) if row is None else (True, values.decode(row[0]))
 
 
 def results_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
@@ -36,6 +37,7 @@ from scheduler_app.worker.load import load_in_time, within
 from scheduler_app.worker.offspring import end_offspring
 from scheduler_app.worker.outcome import HANDED_BACK, REFUSED, REPORTED, UNCLAIMED, Outcome
 from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
+from scheduler_app.worker.saver import Saver
 
 if TYPE_CHECKING:
     from scheduler_app.authoring.call import TaskCall
@@ -169,7 +171,25 @@ def _store_log(me: Child, attempt_id: UUID, *, is_young: bool) -> int:
 
 
 def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
-    """The report of the execution; ``None`` if it was stopped to be handed back."""
+    """The report of the execution; ``None`` if it was stopped to be handed back.
+
+    What the task saved is in the database, or in the report.
+    """
+    saver = Saver(
+        me,
+        delivery,
+        interval_s=settings.CHECKPOINT_INTERVAL_S,
+        bytes_max=settings.CHECKPOINT_BYTES_MAX,
+        kept=settings.CHECKPOINT_SAVES_KEPT,
+    )
+    me.guard.last_act = saver.hurry
+    done = _come_to(me, delivery, claimed, saver)
+    saves, progress = saver.end()
+    return None if done is None else replace(done, saves=saves, progress=progress)
+
+
+def _come_to(me: Child, delivery: Delivery, claimed: Claim, saver: Saver) -> report.Report | None:
+    """The report of what the user code came to."""
     ids = {"attempt_id": str(delivery.attempt_id), "nonce": str(delivery.nonce)}
     task: TaskDefinition | None = None
     try:
@@ -177,7 +197,7 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
             me, str(delivery.attempt_id), digest=claimed.bundle_digest, flow_id=claimed.flow_id
         )
         task, call = _task_of(flow, claimed.task_id)
-        came_to = _call(me, delivery, claimed, flow, task, call)
+        came_to = _call(me, delivery, claimed, flow, task, call, saver)
         if came_to.wait is not None:
             return report.deferred(claimed, **ids, task=task, wait=came_to.wait)
         if came_to.again_after_s is not None:
@@ -230,9 +250,16 @@ def _call(
     flow: Flow,
     task: TaskDefinition,
     call: TaskCall,
+    saver: Saver,
 ) -> CameTo:
     """What the user code came to."""
-    services = Services(link=me.link, delivery=delivery, run_id=claimed.run_id)
+    services = Services(
+        saver=saver,
+        delivery=delivery,
+        run_id=claimed.run_id,
+        flow_id=claimed.flow_id,
+        value_bytes_max=settings.RESULT_BYTES_MAX,
+    )
     ctx = build_context(delivery, claimed, flow.definition(), services)
     needed = call.result_task_ids()
     results = {}

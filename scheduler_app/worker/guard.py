@@ -54,6 +54,7 @@ class Guard:
         self.stop: dict[str, Any] | None = None  # why the present attempt was asked to stop
         self.limit_s: float | None = None
         self.is_over_limit = False
+        self.last_act: Callable[[], None] | None = None  # before SIGTERM ends the process
 
     def install(self) -> None:
         """Signals of the main process are heard. User code may have replaced the handlers."""
@@ -71,6 +72,7 @@ class Guard:
         self.stop = None
         self.limit_s = None
         self.is_over_limit = False
+        self.last_act = None
 
     def run(self, user_code: Callable[[], T], *, limit_s: float | None) -> T:
         """What ``user_code`` returns. Raises what it raises, ``TaskTimeout`` or ``TaskStopped``."""
@@ -129,6 +131,9 @@ class Guard:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(BaseException):  # it may be in the middle of writing
                 stream.flush()
+        if self.last_act is not None:
+            with contextlib.suppress(Exception):
+                self.last_act()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import psycopg
+from django.conf import settings
 
 from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.rules.stopping import explain
 from scheduler_app.transitions.attempt import finish
 from scheduler_app.transitions.callback import NO_TI, NewCallbacks, finish_callback
+from scheduler_app.transitions.checkpoint import ProgressNow, Save, save
 from scheduler_app.transitions.executor_event import (
     Judgement,
     NewEvent,
@@ -56,6 +58,9 @@ class Report:
     wait: dict[str, Any] | None = None  # of a deferral: the fields of a transitions.trigger.Wait
     # Of the task, as its definition has them: which are due follows from the state.
     callbacks: dict[str, Any] = field(default_factory=dict)
+    # What the task saved and the database has not yet: transitions.checkpoint.Save, and its progress.
+    saves: list[dict[str, Any]] = field(default_factory=list)
+    progress: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The report as it is spooled."""
@@ -258,6 +263,17 @@ def send(
     Raises ``psycopg.Error``.
     """
     attempt_id = UUID(report.attempt_id)
+    if report.saves or report.progress:
+        # If this is refused, so is the report, whose event then tells of both.
+        save(
+            connection,
+            ti_id=report.ti_id,
+            attempt_id=attempt_id,
+            nonce=UUID(report.nonce),
+            saves=[Save(**one) for one in report.saves],
+            progress=ProgressNow(**report.progress) if report.progress else None,
+            kept=settings.CHECKPOINT_SAVES_KEPT,
+        )
     for _ in range(FINISH_TRIES):
         run_id = _finish(connection, report)
         if run_id is not None:
@@ -323,12 +339,59 @@ def record_late_report(
     job_id: UUID,
 ) -> None:
     """A report that changed nothing is an executor event with its verdict and the compared values."""
+    _record_late(
+        connection,
+        reconcile.LATE_REPORT,
+        UUID(report.attempt_id),
+        report.nonce,
+        facts,
+        said={"outcome_reported": report.outcome, "state_reported": report.state},
+        dedupe_key=f"late:{report.attempt_id}:{report.nonce}",
+        source=source,
+        job_id=job_id,
+    )
+
+
+def record_late_write(
+    connection: psycopg.Connection[Any],
+    *,
+    attempt_id: UUID,
+    nonce: UUID,
+    what: str,
+    source: str,
+    job_id: UUID,
+) -> None:
+    """A save that changed nothing is an executor event with its verdict; one for each attempt."""
+    _record_late(
+        connection,
+        reconcile.LATE_WRITE,
+        attempt_id,
+        str(nonce),
+        facts_of(connection, [attempt_id]).get(attempt_id),
+        said={"what": what},
+        dedupe_key=f"late_write:{attempt_id}:{nonce}",
+        source=source,
+        job_id=job_id,
+    )
+
+
+def _record_late(
+    connection: psycopg.Connection[Any],
+    kind: str,
+    attempt_id: UUID,
+    nonce: str,
+    facts: Facts | None,
+    *,
+    said: dict[str, Any],
+    dedupe_key: str,
+    source: str,
+    job_id: UUID,
+) -> None:
     claimed = {
         "hostname": socket.gethostname(),
         "pid": os.getpid(),
-        "outcome_reported": report.outcome,
-        "state_reported": report.state,
-        "nonce": report.nonce,
+        **said,
+        "nonce": nonce,
         "claimed_nonce": str(facts.nonce) if facts and facts.nonce else None,
         "attempt_state": facts.state if facts else None,
         "outcome": facts.outcome if facts else None,
@@ -338,7 +401,7 @@ def record_late_report(
         "task_state": facts.ti_state if facts else None,
     }
     verdict = reconcile.reconcile(
-        reconcile.Event(kind="late_report", attempt_id=report.attempt_id, claimed=claimed),
+        reconcile.Event(kind=kind, attempt_id=str(attempt_id), claimed=claimed),
         facts.of_attempt() if facts else None,
         facts.of_task() if facts else None,
         reconcile.Facts(grace_over=True, worker_alive=True),
@@ -352,19 +415,19 @@ def record_late_report(
             detail={**verdict.detail, **claimed},
         )
     event = NewEvent(
-        attempt_id=UUID(report.attempt_id),
-        kind="late_report",
+        attempt_id=attempt_id,
+        kind=kind,
         source=source,
         source_job_id=job_id,
         payload=claimed,
-        dedupe_key=f"late:{report.attempt_id}:{report.nonce}",
+        dedupe_key=dedupe_key,
         judgement=judgement,
     )
     with connection.transaction():
         if judgement is not None and judgement.verdict == "ghost":
             record_ghost_attempt(
                 connection,
-                attempt_id=UUID(report.attempt_id),
+                attempt_id=attempt_id,
                 code=judgement.code or "ghost_no_record",
                 detail=judgement.detail,
                 hostname=socket.gethostname(),
@@ -374,6 +437,6 @@ def record_late_report(
             )
         record_events(connection, events=[event])
     logger.warning(
-        "a report came too late",
-        extra={"attempt_id": report.attempt_id, "code": verdict.code},
+        "a report or a save came too late",
+        extra={"attempt_id": str(attempt_id), "kind": kind, "code": verdict.code},
     )
