@@ -16,6 +16,7 @@ from scheduler_app.api import (
     clear,
     executor_events,
     flows,
+    freezes,
     ghost_audits,
     ghosts,
     health,
@@ -34,6 +35,7 @@ from scheduler_app.api import (
     variables,
 )
 from scheduler_app.api.reading import ApiView, NounExport, NounList
+from scheduler_app.rules.freezing import ScopeKind
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
@@ -75,6 +77,14 @@ def listed(noun: str, listing: type[NounList], one: str, detail: type[ApiView]) 
     ]
 
 
+def frozen(address: str, kind: ScopeKind) -> list[URLPattern]:
+    """The addresses that freeze and thaw what ``address`` names."""
+    return [
+        path(f"{address}freeze/", freezes.Freeze.as_view(kind=kind)),
+        path(f"{address}thaw/", freezes.Thaw.as_view(kind=kind)),
+    ]
+
+
 V1: list[URLPattern | URLResolver] = [
     *listed("flows", flows.FlowList, "<str:flow_id>", flows.FlowDetail),
     path("flows/<str:flow_id>/versions/", flows.FlowVersionList.as_view()),
@@ -86,6 +96,12 @@ V1: list[URLPattern | URLResolver] = [
     *listed("runs", runs.RunList, "<int:run>", runs.RunDetail),
     path("runs/<int:run>/clear/", clear.RunClear.as_view()),
     path("runs/<int:run>/terminate/", runs.RunTerminate.as_view()),
+    path("freezes/", freezes.FreezeList.as_view()),
+    *frozen("runs/<int:scope_id>/", ScopeKind.RUN),
+    *frozen("task-instances/<int:scope_id>/", ScopeKind.TASK_INSTANCE),
+    *frozen("flows/<str:scope_id>/", ScopeKind.FLOW),
+    *frozen("leases/<int:scope_id>/", ScopeKind.SHARD),
+    *frozen("", ScopeKind.ALL),
     *listed(
         "task-instances",
         task_instances.TaskInstanceList,

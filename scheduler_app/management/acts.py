@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scheduler_app.management.output import table
+from scheduler_app.management.arguments import actor, moment
+from scheduler_app.management.output import as_json, table
+from scheduler_app.operations.freeze import freeze
+from scheduler_app.operations.thaw import thaw
+from scheduler_app.rules.freezing import Mode
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from scheduler_app.operations.freeze import FreezePlan
     from scheduler_app.operations.terminate import TerminationPlan
+    from scheduler_app.operations.thaw import ThawPlan
 
 
 def add_act(parser: ArgumentParser) -> None:
@@ -27,3 +33,61 @@ def terminated(plan: TerminationPlan) -> str:
     lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
     said = f"{len(plan.included)} task instances {does}, {len(plan.excluded)} left alone"
     return f"{table(('TASK', 'WAS', 'THEN'), lines)}\n\n{said}"
+
+
+def add_freeze(parser: ArgumentParser) -> None:
+    """The verb freezes: how, until when, and why."""
+    parser.add_argument(
+        "--mode",
+        choices=[mode.value for mode in Mode],
+        default=Mode.DRAIN.value,
+        help="drain lets running tasks end, hard stops them (default: drain)",
+    )
+    parser.add_argument(
+        "--until",
+        metavar="TIME",
+        type=moment,
+        help="ISO 8601 with an offset; it thaws by itself then (default: by hand only)",
+    )
+    add_act(parser)
+
+
+def freeze_or_thaw(options: dict[str, Any], *, scope_kind: str, scope_id: str | int = "") -> str:
+    """What the verb ``freeze`` or ``thaw`` did to the scope, as a person or a script reads it."""
+    asked: dict[str, Any] = {
+        "scope_kind": scope_kind,
+        "scope_id": scope_id,
+        "actor": actor(),
+        "reason": options["reason"],
+        "dry_run": options["dry_run"],
+    }
+    if options["verb"] == "thaw":
+        thawed = thaw(**asked)
+        return as_json(thawed) if options["json"] else _thawed(thawed)
+    frozen = freeze(**asked, mode=options["mode"], until=options["until"])
+    return as_json(frozen) if options["json"] else _frozen(frozen)
+
+
+def _frozen(plan: FreezePlan) -> str:
+    does = "would be held" if plan.dry_run else f"held by freeze {plan.freeze_id}"
+    until = "by hand" if plan.until_at is None else f"at {plan.until_at.isoformat()}"
+    said = (
+        f"{plan.held_count} task instances in {plan.run_count} runs {does},"
+        f" {plan.stopped_count} executions stopped; thaws {until}"
+    )
+    return f"{_subjects(plan)}\n\n{said}"
+
+
+def _thawed(plan: ThawPlan) -> str:
+    does = "would go on" if plan.dry_run else "go on"
+    said = (
+        f"{plan.released_count} task instances {does}, {plan.waiting_count} when their pool has"
+        f" room, {plan.kept_count} held by another freeze"
+    )
+    return f"{_subjects(plan)}\n\n{said}"
+
+
+def _subjects(plan: FreezePlan | ThawPlan) -> str:
+    lines = [(one.name, one.state, one.effect) for one in plan.included]
+    lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
+    return table(("TASK", "IS", "THEN"), lines)

@@ -40,6 +40,9 @@ class TaskInstance(Standing):
     attempt_id = models.UUIDField(null=True)  # the current attempt
     claim_nonce = models.UUIDField(null=True)  # of the delivery that claimed it
     held_by = models.BigIntegerField(null=True)  # id of the freeze that holds it
+    held_at = models.DateTimeField(null=True)  # since when some freeze holds it
+    # The attempt that a hard freeze asked to stop: once it has, the instance is scheduled again.
+    frozen_attempt_id = models.UUIDField(null=True)
     infra_losses = models.IntegerField(default=0)  # in this try
     pool = models.CharField(max_length=250)
     pool_slots = models.IntegerField(default=1)
@@ -92,4 +95,8 @@ class TaskInstance(Standing):
             filtered_at_index("task_instance"),
             # unfinished work of a run; end of a run
             models.Index(fields=["run"], condition=Q(is_open=True), name="task_instance_open"),
+            # what a freeze holds: nearly always empty
+            models.Index(
+                fields=["held_by"], condition=Q(held_by__isnull=False), name="task_instance_held"
+            ),
         ]

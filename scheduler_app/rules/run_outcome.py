@@ -148,7 +148,7 @@ class _Board:
                     self.undecided.setdefault(task_id, []).append(one.map_index)
                 else:
                     self.strangers.append((task_id, one.map_index))
-            elif place := _PLACES.get(state):
+            elif not one.held and (place := _PLACES.get(state)):
                 tally[place] += 1
             else:
                 self._under_way += 1
@@ -171,7 +171,7 @@ class _Board:
         return [(task_id, index) for task_id, found in self.undecided.items() for index in found]
 
     def is_anything_under_way(self) -> bool:
-        """Whether an instance was let go, or is held, and has not ended."""
+        """Whether an instance was let go and has not ended, or is held: then its end counts later."""
         return self._under_way > 0
 
     def is_bad(self, task_id: str) -> bool:

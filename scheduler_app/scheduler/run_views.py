@@ -62,6 +62,7 @@ class RunView:
     version: Version
     instances: dict[int, Instance] = field(default_factory=dict)
     open_ids: set[int] = field(default_factory=set)
+    held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
 
     def active_count(self) -> int:
         """How many task instances hold a place under ``max_active_tasks``."""
@@ -136,7 +137,7 @@ class RunViews:
                 closed = [
                     ti_id
                     for run_id, view in by_run.items()
-                    for ti_id in view.open_ids - seen[run_id]
+                    for ti_id in (view.open_ids | view.held_ids) - seen[run_id]
                 ]
                 if closed:
                     cursor.execute(_SELECT + " WHERE id = ANY(%s)", [closed])
@@ -176,3 +177,7 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
         view.open_ids.add(ti_id)
     else:
         view.open_ids.discard(ti_id)
+    if row[9] and not row[16]:
+        view.held_ids.add(ti_id)
+    else:
+        view.held_ids.discard(ti_id)

@@ -27,6 +27,7 @@ from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.publish import publish
 from scheduler_app.scheduler.suspects import suspects
 from scheduler_app.scheduler.take_over import follow_up, take_over
+from scheduler_app.scheduler.thaw import thaw_due
 from scheduler_app.scheduler.tick import Outcome, Ticker
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.identity import database_identity
@@ -293,6 +294,12 @@ class Scheduler:
         has_callbacks = callbacks.any_live(connection, terms)
         callbacks.forget_lost(connection)
         try:
+            thawed = thaw_due(connection, leases=self._leases, terms=terms)
+            if thawed:
+                self._dirty |= thawed
+                self._notices.deferred(
+                    runs=thawed, topics=["runs", "home", *(f"run:{run_id}" for run_id in thawed)]
+                )
             if follow_up(connection, leases=self._leases, terms=terms):
                 self._notices.changed(["leases"])
             if not (active or has_callbacks or self._had_callbacks):

@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from scheduler_app.rules import timetable
 from scheduler_app.rules.definition import FlowDefinition, digest, to_dict
 from scheduler_app.transitions.flow_cursor import set_cursor
+from scheduler_app.transitions.freeze import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,18 +80,24 @@ def _other_owner(flow: dict[str, Any], source: Source, own_folders: Sequence[str
 def _flow_for_update(
     connection: psycopg.Connection[Any], definition: FlowDefinition, source: Source, shard: int
 ) -> dict[str, Any]:
+    # A freeze of its shard or of everything holds a new flow too, whichever of the two comes first.
+    take_turn(connection, shared=True)
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "INSERT INTO flow (flow_id, shard, is_paused, folder, path, description, owner, tags,"
-            " created_at, updated_at) VALUES (%s, %s, %s, %s, %s, '', '', '[]', clock_timestamp(),"
-            " clock_timestamp()) ON CONFLICT (flow_id) DO NOTHING",
-            [
-                definition.flow_id,
-                shard,
-                definition.is_paused_upon_creation,
-                source.folder,
-                source.path,
-            ],
+            " created_at, updated_at, frozen_at) VALUES (%(flow)s::varchar, %(shard)s::int, %(is_paused)s,"
+            " %(folder)s, %(path)s, '', '', '[]', clock_timestamp(), clock_timestamp(),"
+            ' (SELECT min(created_at) FROM "freeze" WHERE ended_at IS NULL'
+            "   AND (scope_kind = 'all' OR scope_kind = 'flow' AND scope_id = %(flow)s::varchar"
+            "        OR scope_kind = 'shard' AND scope_id = %(shard)s::int::text)))"
+            " ON CONFLICT (flow_id) DO NOTHING",
+            {
+                "flow": definition.flow_id,
+                "shard": shard,
+                "is_paused": definition.is_paused_upon_creation,
+                "folder": source.folder,
+                "path": source.path,
+            },
         )
         cursor.execute(
             "SELECT folder, path, removed_at, current_version_id, last_interval_start,"

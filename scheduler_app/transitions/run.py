@@ -46,10 +46,12 @@ _CREATE = """
 WITH r AS (
   INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active, logical_date,
                    data_interval_start, data_interval_end, run_attempt, version_id, conf, note, actor,
-                   state_reason, created_at, queued_at, retry_count)
-  VALUES (%(flow_id)s, %(run_key)s, %(shard)s, %(run_type)s, 'queued', true, %(logical_date)s,
+                   state_reason, created_at, queued_at, retry_count, frozen_at)
+  VALUES (%(flow_id)s::varchar, %(run_key)s, %(shard)s, %(run_type)s, 'queued', true, %(logical_date)s,
           %(data_interval_start)s, %(data_interval_end)s, 1, %(version_id)s, %(conf)s, %(note)s,
-          %(actor)s, '', clock_timestamp(), clock_timestamp(), 0)
+          %(actor)s, '', clock_timestamp(), clock_timestamp(), 0,
+          -- A run that is made while its flow is frozen is frozen from its first moment.
+          (SELECT frozen_at FROM flow WHERE flow_id = %(flow_id)s::varchar))
   ON CONFLICT DO NOTHING
   RETURNING id),
 t AS (

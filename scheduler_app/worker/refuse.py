@@ -126,8 +126,8 @@ def record_refusal(
         ),
     )
     with connection.transaction():
-        if code == "refused_frozen" and facts is not None and facts.is_callback:
-            # Published again as soon as the freeze is over.
+        if code == "refused_frozen":
+            # Its message is used up: published again as soon as the freeze is over.
             ask_for_publication(connection, attempt_ids=[delivery.attempt_id])
         if verdict.verdict == "ghost":
             record_ghost_attempt(

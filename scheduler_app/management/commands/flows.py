@@ -1,4 +1,4 @@
-"""``manage.py flows``: list, show, validate, pause and unpause flows; trigger, list, end their runs."""
+"""``manage.py flows``: list, show, validate, pause, freeze and thaw flows; trigger, list, end runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management import follow, validate
-from scheduler_app.management.acts import add_act, terminated
+from scheduler_app.management.acts import add_act, add_freeze, freeze_or_thaw, terminated
 from scheduler_app.management.arguments import (
     actor,
     add_json,
@@ -24,7 +24,7 @@ from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import flow_files, flow_versions, flows, runs
 from scheduler_app.queries.filters import FlowFilter, RunFilter
 from scheduler_app.queries.scope import EVERYTHING
-from scheduler_app.rules.errors import SchedulerError
+from scheduler_app.rules.errors import InvalidInput, SchedulerError
 from scheduler_app.rules.states import RunState
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused, faulty or a followed run failed, 2 wrong arguments."""
 
-    help = "List, show, validate, pause and unpause flows; trigger, list and terminate their runs."
+    help = (
+        "List, show, validate, pause, unpause, freeze and thaw flows; trigger, list, terminate,"
+        " freeze and thaw their runs."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -79,6 +82,17 @@ class Command(BaseCommand):
         ended.add_argument("run_id", metavar="RUN_ID")
         add_act(ended)
         add_json(ended)
+        for verb, add, told_as in (
+            ("freeze", add_freeze, "let nothing start in a flow, a run, a shard or at all"),
+            ("thaw", add_act, "let what was frozen go on where it stood"),
+        ):
+            held = verbs.add_parser(verb, help=told_as)
+            held.add_argument("flow_id", metavar="FLOW", nargs="?")
+            held.add_argument("run_id", metavar="RUN_ID", nargs="?", help="only this run of it")
+            held.add_argument("--shard", type=int, metavar="N", help="every flow of the shard")
+            held.add_argument("--all", action="store_true", help="everything there is")
+            add(held)
+            add_json(held)
         for verb, told_as in (
             ("pause", "its schedule makes no new runs; runs that are there go on"),
             ("unpause", "its schedule makes runs again"),
@@ -97,6 +111,8 @@ class Command(BaseCommand):
             "trigger": self._trigger,
             "runs": self._runs,
             "terminate": self._terminate,
+            "freeze": self._freeze_or_thaw,
+            "thaw": self._freeze_or_thaw,
             "pause": self._set_paused,
             "unpause": self._set_paused,
         }
@@ -254,6 +270,22 @@ class Command(BaseCommand):
             run_id=run.id, actor=actor(), reason=options["reason"], dry_run=options["dry_run"]
         )
         self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
+
+    def _freeze_or_thaw(self, options: dict[str, Any]) -> None:
+        flow_id, shard = options["flow_id"], options["shard"]
+        if [flow_id is not None, shard is not None, options["all"]].count(True) != 1:
+            raise InvalidInput(
+                "Name one thing: a FLOW (and a RUN_ID of it), --shard N, or --all for everything."
+            )
+        kind, scope_id = "all", ""
+        if shard is not None:
+            kind, scope_id = "shard", str(shard)
+        elif options["run_id"]:
+            run = runs.by_key(EVERYTHING, flow_id, options["run_id"])
+            kind, scope_id = "run", str(run.id)
+        elif flow_id is not None:
+            kind, scope_id = "flow", flow_id
+        self.stdout.write(freeze_or_thaw(options, scope_kind=kind, scope_id=scope_id))
 
     def _set_paused(self, options: dict[str, Any]) -> None:
         flow = set_paused(

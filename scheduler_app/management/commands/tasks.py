@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.acts import add_act, terminated
+from scheduler_app.management.acts import add_act, add_freeze, freeze_or_thaw, terminated
 from scheduler_app.management.arguments import actor, add_filtered, add_json, json_value, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.send_event import send_event
@@ -69,7 +69,7 @@ INTERRUPTED: Final = 130  # exit code, as shells give it after Ctrl-C
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments, 130 no longer followed."""
 
-    help = "Show the states, attempts and logs of tasks; tell tasks that wait; terminate tasks."
+    help = "Show the states, attempts and logs of tasks; tell tasks that wait; terminate, freeze, thaw them."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -106,6 +106,14 @@ class Command(BaseCommand):
         _add_task(ended, nargs=None)
         add_act(ended)
         add_json(ended)
+        held = verbs.add_parser("freeze", help="let nothing of a task start until its thaw")
+        _add_task(held, nargs=None)
+        add_freeze(held)
+        add_json(held)
+        freed = verbs.add_parser("thaw", help="let a frozen task go on where it stood")
+        _add_task(freed, nargs=None)
+        add_act(freed)
+        add_json(freed)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """The verb's function has printed its answer."""
@@ -115,6 +123,8 @@ class Command(BaseCommand):
             "log": self._log,
             "event": self._event,
             "terminate": self._terminate,
+            "freeze": self._freeze_or_thaw,
+            "thaw": self._freeze_or_thaw,
         }
         try:
             verbs[options["verb"]](options)
@@ -205,6 +215,10 @@ class Command(BaseCommand):
             dry_run=options["dry_run"],
         )
         self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
+
+    def _freeze_or_thaw(self, options: dict[str, Any]) -> None:
+        ti = _task(options)
+        self.stdout.write(freeze_or_thaw(options, scope_kind="task_instance", scope_id=ti.id))
 
 
 def _add_task(parser: ArgumentParser, *, nargs: str | None) -> None:

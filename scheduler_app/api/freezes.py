@@ -1,0 +1,101 @@
+"""Freezing and thawing over the API: of task instances, runs, flows, shards and everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from scheduler_app.api import bodies
+from scheduler_app.api.acts import (
+    ActRequestSerializer,
+    FreezePlanSerializer,
+    FreezeRequestSerializer,
+    ThawPlanSerializer,
+)
+from scheduler_app.api.reading import ApiView
+from scheduler_app.operations.freeze import freeze
+from scheduler_app.operations.thaw import thaw
+from scheduler_app.queries import flows, freezes, leases, runs, task_instances
+from scheduler_app.rules.freezing import ScopeKind
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
+
+class FreezeSerializer(serializers.Serializer[Any]):
+    """One freeze that has not ended."""
+
+    id = serializers.IntegerField()
+    scope_kind = serializers.CharField()
+    scope_id = serializers.CharField()
+    mode = serializers.CharField()
+    actor = serializers.CharField()
+    reason = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    until = serializers.DateTimeField(source="until_at", allow_null=True)
+
+
+class FreezeList(ApiView):
+    """The freezes that hold something now."""
+
+    @extend_schema(responses=FreezeSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """Oldest first; of flows that the account may see, and of everything."""
+        del request
+        return Response(FreezeSerializer(freezes.live(self.scope), many=True).data)
+
+
+class _Act(ApiView):
+    kind = ScopeKind.ALL
+
+    def check(self, scope_id: Any) -> None:
+        """Raises where the account may not see what it asks to freeze."""
+        match self.kind:
+            case ScopeKind.TASK_INSTANCE:
+                task_instances.one(self.scope, scope_id)
+            case ScopeKind.RUN:
+                runs.one(self.scope, scope_id)
+            case ScopeKind.FLOW:
+                flows.one(self.scope, scope_id)
+            case ScopeKind.SHARD:
+                freezes.check_wide(self.scope)
+                leases.one(self.scope, scope_id)
+            case ScopeKind.ALL:
+                freezes.check_wide(self.scope)
+
+
+class Freeze(_Act):
+    """Nothing of it starts until the thaw."""
+
+    @extend_schema(request=FreezeRequestSerializer, responses=FreezePlanSerializer)
+    def post(self, request: Request, scope_id: Any = "") -> Response:
+        """What runs ends by itself (drain) or is stopped (hard); ``dry_run`` only says so."""
+        self.check(scope_id)
+        body = bodies.checked(FreezeRequestSerializer, request)
+        plan = freeze(
+            scope_kind=self.kind.value,
+            scope_id=scope_id,
+            actor=request.user.get_username(),
+            **body,
+        )
+        return Response(FreezePlanSerializer(plan).data)
+
+
+class Thaw(_Act):
+    """It goes on where it stood."""
+
+    @extend_schema(request=ActRequestSerializer, responses=ThawPlanSerializer)
+    def post(self, request: Request, scope_id: Any = "") -> Response:
+        """What another freeze holds stays held; ``dry_run`` only says so."""
+        self.check(scope_id)
+        body = bodies.checked(ActRequestSerializer, request)
+        plan = thaw(
+            scope_kind=self.kind.value,
+            scope_id=scope_id,
+            actor=request.user.get_username(),
+            **body,
+        )
+        return Response(ThawPlanSerializer(plan).data)

@@ -1,0 +1,110 @@
+"""Freezes that have not ended: what they hold, who froze it, why and until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.db.models import Q
+
+from scheduler_app.models import Freeze, Run, TaskInstance
+from scheduler_app.rules.errors import NotAllowed
+from scheduler_app.rules.freezing import ScopeKind
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from scheduler_app.queries.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeRow:
+    """One live freeze."""
+
+    id: int
+    scope_kind: str
+    scope_id: str
+    scope_name: str  # as sentences name it
+    flow_id: str | None  # null: it reaches further than one flow
+    mode: str
+    actor: str
+    reason: str
+    created_at: datetime
+    until_at: datetime | None
+    run: int | None = None
+    ti: int | None = None
+
+
+def live(scope: Scope) -> tuple[FreezeRow, ...]:
+    """The live freezes that touch what the scope sees, oldest first."""
+    rows = list(Freeze.objects.filter(ended_at__isnull=True).order_by("id"))
+    if not rows:
+        return ()
+    run_ids = [int(row.scope_id) for row in rows if row.scope_kind == ScopeKind.RUN]
+    ti_ids = [int(row.scope_id) for row in rows if row.scope_kind == ScopeKind.TASK_INSTANCE]
+    runs = Run.objects.in_bulk(run_ids)
+    tis = TaskInstance.objects.select_related("run").in_bulk(ti_ids)
+    found = [_row(row, runs, tis) for row in rows]
+    return tuple(
+        row
+        for row in found
+        if row.flow_id is None or scope.flow_ids is None or row.flow_id in scope.flow_ids
+    )
+
+
+def touching(
+    scope: Scope, *, flow_id: str, shard: int, run: int | None = None, ti: int | None = None
+) -> tuple[FreezeRow, ...]:
+    """The live freezes that hold this flow, run or task instance: the widest first."""
+    reach = Q(scope_kind=ScopeKind.ALL.value)
+    reach |= Q(scope_kind=ScopeKind.FLOW.value, scope_id=flow_id)
+    reach |= Q(scope_kind=ScopeKind.SHARD.value, scope_id=str(shard))
+    if run is not None:
+        reach |= Q(scope_kind=ScopeKind.RUN.value, scope_id=str(run))
+    if ti is not None:
+        reach |= Q(scope_kind=ScopeKind.TASK_INSTANCE.value, scope_id=str(ti))
+    ids = set(Freeze.objects.filter(reach, ended_at__isnull=True).values_list("id", flat=True))
+    return tuple(row for row in live(scope) if row.id in ids) if ids else ()
+
+
+def check_wide(scope: Scope) -> None:
+    """Raises ``NotAllowed`` unless the account may see every flow."""
+    if scope.flow_ids is not None:
+        raise NotAllowed("Only an account that sees every flow may freeze or thaw beyond one flow.")
+
+
+def _row(row: Freeze, runs: dict[int, Run], tis: dict[int, TaskInstance]) -> FreezeRow:
+    flow_id: str | None = None
+    name, run_id, ti_id = "everything", None, None
+    match ScopeKind(row.scope_kind):
+        case ScopeKind.SHARD:
+            name = f"shard {row.scope_id}"
+        case ScopeKind.FLOW:
+            flow_id = row.scope_id
+            name = f"flow {row.scope_id}"
+        case ScopeKind.RUN:
+            run_id = int(row.scope_id)
+            run = runs.get(run_id)
+            flow_id = "" if run is None else str(run.flow_id)
+            name = f"run {row.scope_id if run is None else run.run_key} of {flow_id}"
+        case ScopeKind.TASK_INSTANCE:
+            ti_id = int(row.scope_id)
+            ti = tis.get(ti_id)
+            flow_id = "" if ti is None else str(ti.run.flow_id)
+            name = (
+                f"task {row.scope_id}" if ti is None else f"task {ti.task_id} of {ti.run.run_key}"
+            )
+    return FreezeRow(
+        id=row.pk,
+        scope_kind=row.scope_kind,
+        scope_id=row.scope_id,
+        scope_name=name,
+        flow_id=flow_id,
+        mode=row.mode,
+        actor=row.actor,
+        reason=row.reason,
+        created_at=row.created_at,
+        until_at=row.until_at,
+        run=run_id,
+        ti=ti_id,
+    )

@@ -1,0 +1,80 @@
+"""What a freeze may hold and how: scopes, modes, and the words that pages say about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from scheduler_app.rules.errors import InvalidInput
+
+
+class ScopeKind(StrEnum):
+    """How far a freeze reaches."""
+
+    TASK_INSTANCE = "task_instance"
+    RUN = "run"
+    FLOW = "flow"  # every run of it, also those that come
+    SHARD = "shard"  # every flow of it
+    ALL = "all"
+
+
+class Mode(StrEnum):
+    """What becomes of executions that run when the freeze begins."""
+
+    DRAIN = "drain"  # they end by themselves
+    HARD = "hard"  # they are stopped, and begin again after the thaw, without using a retry
+
+
+NUMBERED: Final = (ScopeKind.TASK_INSTANCE, ScopeKind.RUN, ScopeKind.SHARD)
+WIDE: Final = (ScopeKind.FLOW, ScopeKind.SHARD, ScopeKind.ALL)  # reach runs that do not exist yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is frozen: a kind, and the id of the one thing of that kind; everything has none."""
+
+    kind: ScopeKind
+    id: str = ""
+
+    @property
+    def number(self) -> int | None:
+        """The id where it is a number."""
+        return int(self.id) if self.kind in NUMBERED else None
+
+    @property
+    def name(self) -> str:
+        """As sentences name it."""
+        match self.kind:
+            case ScopeKind.ALL:
+                return "everything"
+            case ScopeKind.TASK_INSTANCE:
+                return f"task instance {self.id}"
+        return f"{self.kind.value} {self.id}"
+
+
+def scope_of(kind: str, scope_id: str | int = "") -> Scope:
+    """The scope that these words name. Raises ``InvalidInput`` with the field that is wrong."""
+    if kind not in [known.value for known in ScopeKind]:
+        known = ", ".join(one.value for one in ScopeKind)
+        message = f"there is no scope {kind!r}; a freeze holds one of: {known}"
+        raise InvalidInput(message, field="scope_kind")
+    found = ScopeKind(kind)
+    text = str(scope_id).strip()
+    if found is ScopeKind.ALL and text:
+        raise InvalidInput("the scope 'all' has no id; leave it out", field="scope_id")
+    if found is not ScopeKind.ALL and not text:
+        raise InvalidInput(f"say which {found.value} with scope_id", field="scope_id")
+    if found in NUMBERED and not (text.isascii() and text.isdigit() and len(text) < 19):
+        message = f"{text!r} is not the number of a {found.value}"
+        raise InvalidInput(message, field="scope_id")
+    return Scope(kind=found, id=text)
+
+
+def mode_of(mode: str) -> Mode:
+    """The mode of this name. Raises ``InvalidInput``."""
+    try:
+        return Mode(mode)
+    except ValueError:
+        message = f"there is no mode {mode!r}: drain lets running tasks end, hard stops them"
+        raise InvalidInput(message, field="mode") from None
