@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0009_ghosts"),
+        ("scheduler_app", "0010_records_by_index"),
     ]
 
     operations = [
