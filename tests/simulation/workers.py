@@ -132,6 +132,8 @@ class Workers(State):
         )
         if given.verdict == "ghost":
             self.db.record_ghost(message.attempt_id, given.code or code, child.pid)
+        if code == "refused_frozen":
+            self.db.ask_for_publication(message.attempt_id)  # its message is used up
         return self.db.record_event(
             message.attempt_id,
             reconcile.DELIVERY_REFUSED,
