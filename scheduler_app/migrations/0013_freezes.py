@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0010_records_by_index"),
+        ("scheduler_app", "0012_checkpoints"),
     ]
 
     operations = [
