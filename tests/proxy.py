@@ -49,6 +49,7 @@ class _Pair:
     head: bytes = b""
     seen: bytes = b""  # from the client, since its transaction began
     trap: Trap | None = None  # its request went through; the answer must not
+    is_numb: bool = False  # open, and nothing passes any more
 
 
 class Proxy:
@@ -92,6 +93,13 @@ class Proxy:
     def deafen(self) -> None:
         """Requests pass, and every answer is lost."""
         self._set(DEAF)
+
+    def numb(self) -> int:
+        """Connections that are open now pass nothing any more, and are not closed; how many.
+
+        New ones pass, as behind a firewall that has forgotten the old ones.
+        """
+        return self._do(self._numb())
 
     def refuse(self) -> None:
         """Open connections are cut and new ones refused at once."""
@@ -171,6 +179,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
                 await self._travel()
+                if pair.is_numb:
+                    continue
                 pair.head += data[: HEAD_MAX - len(pair.head)]
                 self._look(data, pair)
                 pair.server.write(data)
@@ -186,7 +196,7 @@ class Proxy:
                     _reset(pair.client)
                     pair.trap.sprung.set()
                     return
-                if self._mode == DEAF:
+                if self._mode == DEAF or pair.is_numb:
                     continue
                 pair.client.write(data)
                 await pair.client.drain()
@@ -210,6 +220,11 @@ class Proxy:
                 self._traps.remove(trap)
                 pair.trap = trap
                 return
+
+    async def _numb(self) -> int:
+        for pair in self._pairs:
+            pair.is_numb = True
+        return len(self._pairs)
 
     async def _cut(self, of: bytes) -> int:
         found = [pair for pair in self._pairs if of in pair.head]

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from celery import signals
 from celery.worker import state
 from celery.worker.worker import WorkController
+from django.conf import settings
 
-from scheduler_app.executors.celery import CARRIER, broker_queue
+from scheduler_app.executors.celery import CARRIER, CeleryExecutor, broker_queue
+from scheduler_app.worker.appetite import Appetite
 from scheduler_app.worker.child import start_child
 
 if TYPE_CHECKING:
@@ -62,8 +64,28 @@ class CeleryConsumer:
             without_mingle=True,
             without_heartbeat=True,
         )
+        self._appetite = Appetite(
+            waiting=self._waiting,
+            has_room=self._has_room,
+            taken=duties.taken,
+            every_s=settings.HEARTBEAT_INTERVAL_S,
+        )
+        self._appetite.start()
         controller.start()
+        self._appetite.stop()
         return int(controller.exitcode or 0)
+
+    def _has_room(self) -> bool:
+        if self._is_stopping or self._paused is not None:
+            return False
+        return self._duties.executing() < self._duties.concurrency
+
+    def _waiting(self) -> int | None:
+        """Deliveries that wait in the queues served; null where one cannot tell."""
+        executor = CeleryExecutor(self._app)
+        depths = [executor.queue_depth(queue) for queue in self._duties.queues]
+        known = [depth for depth in depths if depth is not None]
+        return sum(known) if known else None
 
     def _on_ready(self, consumer: Any) -> None:
         logger.info(
@@ -73,7 +95,12 @@ class CeleryConsumer:
         consumer.hub.call_repeatedly(TURN_S, self._turn, consumer)
 
     def _turn(self, consumer: Any) -> None:
-        """Part of the event loop: consumes exactly while children may start something."""
+        """Part of the event loop: consumes exactly while children may start something.
+
+        A loop that turns and consumes nothing does not get on, and does not say so.
+        """
+        if self._appetite.is_deaf:
+            return
         may_start = self._duties.turn()
         messages = consumer.task_consumer
         if messages is None or self._is_stopping:

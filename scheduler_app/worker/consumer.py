@@ -20,6 +20,8 @@ class Duties:
     concurrency: int  # children; 0: one process per task, as many as there are deliveries
     turn: Callable[[], bool]  # to be called twice a second: whether children may start something
     give_back: Callable[[Sequence[UUID]], None]  # attempts whose deliveries nobody will start
+    executing: Callable[[], int]  # children that have a delivery in their hands
+    taken: Callable[[], int]  # deliveries that children were given since the start
 
 
 class Consumer(Protocol):

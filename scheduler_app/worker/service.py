@@ -101,6 +101,8 @@ class Worker:
                 concurrency=self._concurrency,
                 turn=self._turn,
                 give_back=self._give_back,
+                executing=lambda: len(self._witness.executions()),
+                taken=lambda: self._witness.taken,
             )
         )
         self._stopping.set()

@@ -93,6 +93,7 @@ class Witness:
         self._notices = notices
         self._source = signature(at.hostname)
         self._executions: dict[int, Execution] = {}  # by pid
+        self.taken = 0  # deliveries that children were given
         self._exits: list[Exit] = []
         self._dead: list[tuple[float, int, int | None]] = []  # when seen, pid, exit code
         self._lock = threading.Lock()

@@ -303,9 +303,11 @@ def test_an_event_from_outside_wakes_the_task_that_waits_for_it(stack: Stack) ->
     assert result["result"] == {"by": "anna"}
 
 
+@pytest.mark.parametrize("schedulers", [1, 2])
 def test_triggerers_killed_before_and_after_a_fire_lose_and_double_nothing(
-    tmp_path: Path,
+    tmp_path: Path, schedulers: int
 ) -> None:
+    """One dies with the fire in its hands, its successor between the fire and the resume."""
     once = tmp_path / "once"
     once.mkdir()
     points = {"triggerer.before_fire", "triggerer.after_fire"}
@@ -313,7 +315,8 @@ def test_triggerers_killed_before_and_after_a_fire_lose_and_double_nothing(
         "DAYLIGHT_FAILPOINTS": ";".join(f"{point}=kill" for point in sorted(points)),
         "DAYLIGHT_FAILPOINTS_ONCE": str(once),
     }
-    with running(tmp_path, flags=["--no-examples"], environment=environment) as stack:
+    flags = ["--no-examples", "--schedulers", str(schedulers)]
+    with running(tmp_path, flags=flags, environment=environment) as stack:
         _prepare(stack)
         before = stack.job_pids("triggerer")
         run = stack.trigger("defers", conf={"fire": "fire"})
@@ -323,7 +326,14 @@ def test_triggerers_killed_before_and_after_a_fire_lose_and_double_nothing(
         assert {p.name for p in once.iterdir()} == points, "the second fire was killed again"
         assert not set(stack.job_pids("triggerer")) & set(before)
         assert _parts(stack, run) == ["part 1", "part 2"]
-        assert [a["outcome"] for a in stack.attempts(run)] == ["deferred", "success"]
+        first, second = stack.attempts(run)
+        assert (first["outcome"], second["outcome"]) == ("deferred", "success")
+        assert (first["try_number"], second["try_number"]) == (1, 1), "no retry was used"
+        wait_for("the exit of the first was told", lambda: stack.events(first["id"]))
+        _tell_again(stack, first["id"], "after all of it")
+        shown = stack.api("GET", f"/api/v1/executor-events/?run={run['id']}&filtered=only")
+        assert {row["filter_code"] for row in shown["results"]} == {"stale_after_defer"}
+        assert all(row["filter_reason"] for row in shown["results"])
         stack.assert_nothing_hidden()
 
 

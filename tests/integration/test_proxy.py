@@ -54,6 +54,20 @@ def _ask(client: socket.socket, data: bytes) -> bytes:
     return client.recv(1000)
 
 
+def test_numb_connections_stay_open_and_new_ones_pass(proxy: Proxy, heard: list[bytes]) -> None:
+    with _client(proxy) as old, _client(proxy) as new:
+        assert _ask(old, b"one") == b"ok:one"
+        new.close()
+        assert proxy.numb() >= 1
+        old.sendall(b"two")
+        old.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            old.recv(1000)
+        with _client(proxy) as newer:
+            assert _ask(newer, b"three") == b"ok:three"
+    assert b"two" not in heard
+
+
 def test_chunks_pass(proxy: Proxy) -> None:
     with _client(proxy) as client:
         assert _ask(client, b"one") == b"ok:one"

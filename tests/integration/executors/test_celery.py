@@ -5,11 +5,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from scheduler_app.config.celery import app
+from scheduler_app.executors.celery import CeleryExecutor
 from scheduler_app.launch import embedded
 from scheduler_app.models import Job
-from tests.integration.executors.conftest import SOON_S, Hall, flow_of
+from scheduler_app.queries import health
+from scheduler_app.queries.scope import EVERYTHING
+from tests.integration.executors.conftest import SOON_S, TTL_S, Hall, flow_of
+from tests.proxy import Proxy
 from tests.workshop import wait_until
 
 if TYPE_CHECKING:
@@ -42,3 +48,37 @@ def test_a_broker_that_comes_back_empty_costs_no_running_task(
     finally:
         broker.stop()
         shutil.rmtree(server, ignore_errors=True)
+
+
+def test_b281_a_worker_whose_connection_to_the_broker_is_dead_is_unhealthy_until_it_consumes(
+    workshop: Workshop, place: Path, halls: list[Hall], settings: Any
+) -> None:
+    """It beats and its loop turns, but messages wait and it takes none: that is no progress."""
+    settings.HEARTBEAT_DEAD_AFTER_S = TTL_S * 4 / 3
+    broker = urlsplit(settings.BROKER_URL)
+    with Proxy(broker.port or 0) as proxy:
+        behind = broker._replace(netloc=broker.netloc.replace(f":{broker.port}", f":{proxy.port}"))
+        hall = Hall("celery", workshop, place, broker_url=behind.geturl())
+        halls.append(hall)
+        hall.executor = CeleryExecutor(app)  # it has a way of its own
+        hall.start_worker()
+        first = workshop.issue_one(flow_of("return 1"))
+        hall.publish(first)
+        assert hall.ended(first).outcome == "success"
+        assert _is_healthy()
+        assert proxy.numb() >= 1
+        messages = [workshop.issue_one(flow_of("return 2")) for _ in range(5)]
+        hall.publish(*messages)
+        wait_until(lambda: not _is_healthy(), within_s=SOON_S)
+        (job,) = Job.objects.filter(kind="worker")
+        assert job.heartbeat_at > job.progress_at, "its process lives and beats"
+        # The dead connection is noticed in the end, and the worker consumes over a new one.
+        wait_until(lambda: hall.depth() == 0, within_s=2 * SOON_S)
+        wait_until(_is_healthy, within_s=SOON_S)
+        assert "takes none: restart it" in hall.log.read_text()
+        assert "takes deliveries again" in hall.log.read_text()
+
+
+def _is_healthy() -> bool:
+    (worker,) = [one for one in health.health(EVERYTHING).components if one.kind == "worker"]
+    return worker.is_healthy
