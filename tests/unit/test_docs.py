@@ -54,3 +54,23 @@ def test_every_decision_says_context_choice_rejected_and_price() -> None:
         text = page.read_text(encoding="utf-8")
         for part in ("Date: ", "**Context.**", "**Choice.**", "**Rejected.**", "**Price.**"):
             assert part in text or page.name == "0005-dependencies.md", f"{page.name}: {part}"
+
+
+def test_decisions_are_numbered_one_by_one() -> None:
+    pages = sorted((CHECKOUT / "docs" / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        assert page.read_text(encoding="utf-8").startswith(f"# {int(page.name[:4])}. "), page.name
+
+
+def test_the_table_of_examples_names_every_flow_in_its_file() -> None:
+    text = (CHECKOUT / "docs" / "writing_flows.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `(example_\w+)` \| `(\w+\.py)` \|", text, re.MULTILINE))
+    flows = {
+        (name, file.name)
+        for file in (CHECKOUT / "scheduler_app" / "examples").glob("*.py")
+        for name in re.findall(
+            r"^def (example_\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+    assert told == flows
