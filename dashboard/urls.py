@@ -8,6 +8,7 @@ from django.urls import path, register_converter
 from dashboard.converters import FlowId, RunKey
 from dashboard.views import (
     attempts,
+    clear,
     executor_events,
     filtered,
     flows,
@@ -38,12 +39,18 @@ urlpatterns = [
     path("flows/<flow_id:flow_id>/runs/<run_key:run_id>/", runs.run_by_key, name="run_by_key"),
     path("runs/", runs.run_list, name="run_list"),
     path("runs/<int:run>/", runs.run_detail, name="run_detail"),
+    path("runs/<int:run>/clear/", clear.run_clear, name="run_clear"),
     path("runs/<int:run>/terminate/", runs.run_terminate, name="run_terminate"),
     path("task-instances/", task_instances.task_instance_list, name="task_instance_list"),
     path(
         "task-instances/<int:ti>/",
         task_instances.task_instance_detail,
         name="task_instance_detail",
+    ),
+    path(
+        "task-instances/<int:ti>/clear/",
+        clear.task_instance_clear,
+        name="task_instance_clear",
     ),
     path(
         "task-instances/<int:ti>/terminate/",

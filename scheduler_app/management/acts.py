@@ -13,6 +13,7 @@ from scheduler_app.rules.freezing import Mode
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from scheduler_app.operations.clear import ClearPlan
     from scheduler_app.operations.freeze import FreezePlan
     from scheduler_app.operations.terminate import TerminationPlan
     from scheduler_app.operations.thaw import ThawPlan
@@ -91,3 +92,19 @@ def _subjects(plan: FreezePlan | ThawPlan) -> str:
     lines = [(one.name, one.state, one.effect) for one in plan.included]
     lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
     return table(("TASK", "IS", "THEN"), lines)
+
+
+def cleared(plan: ClearPlan) -> str:
+    """The plan as a person reads it."""
+    does = "would be cleared" if plan.dry_run else "cleared"
+    lines = [(one.name, one.state, one.effect) for one in plan.included]
+    lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
+    said = f"{len(plan.included)} task instances {does}, {len(plan.excluded)} left alone;"
+    said += f" at most {plan.worst_case_executions} executions on version {plan.version}"
+    if plan.new_run_attempt is not None:
+        said += f", as run attempt {plan.new_run_attempt}"
+    if plan.dry_run:
+        said += (
+            f"\nPlan {plan.plan_id} holds until {plan.expires_at:%H:%M:%S} UTC, if nothing moves."
+        )
+    return f"{table(('TASK', 'WAS', 'THEN'), lines)}\n\n{said}"

@@ -371,6 +371,8 @@ def _act(
         ],
         by=by,
     )
+    if not plan.options.keep_checkpoints:
+        moves.put_checkpoints_away(connection.connection, ti_ids=list(now), by=by)
     if seen.version_id != seen.run["version_id"]:
         moves.move_to_version(
             connection.connection,

@@ -149,6 +149,18 @@ UPDATE run_attempt ra SET state = 'queued', ended_at = NULL
 """
 
 
+def put_checkpoints_away(
+    connection: psycopg.Connection[Any], *, ti_ids: Sequence[int], by: Clear
+) -> None:
+    """The next tries begin without what earlier ones of these saved; its history stays."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE checkpoint SET scope = 'cleared', owner = owner || ':' || %s"
+            " WHERE scope = 'task' AND owner = ANY(%s)",
+            [str(by.id), [str(ti_id) for ti_id in ti_ids]],
+        )
+
+
 def move_to_version(
     connection: psycopg.Connection[Any],
     *,

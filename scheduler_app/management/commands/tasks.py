@@ -9,15 +9,17 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.acts import add_act, add_freeze, freeze_or_thaw, terminated
+from scheduler_app.management.acts import add_act, add_freeze, cleared, freeze_or_thaw, terminated
 from scheduler_app.management.arguments import actor, add_filtered, add_json, json_value, lens
 from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.operations.clear import clear_run, clear_task_instances
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import attempts, logs, runs, task_instances, why
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
 from scheduler_app.rules.states import AttemptKind
 
@@ -69,7 +71,9 @@ INTERRUPTED: Final = 130  # exit code, as shells give it after Ctrl-C
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments, 130 no longer followed."""
 
-    help = "Show the states, attempts and logs of tasks; tell tasks that wait; terminate, freeze, thaw them."
+    help = (
+        "Show the states, attempts and logs of tasks; tell, clear, terminate, freeze and thaw them."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -114,6 +118,7 @@ class Command(BaseCommand):
         _add_task(freed, nargs=None)
         add_act(freed)
         add_json(freed)
+        _add_clear(verbs.add_parser("clear", help="run tasks, or a whole run, anew"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         """The verb's function has printed its answer."""
@@ -125,6 +130,7 @@ class Command(BaseCommand):
             "terminate": self._terminate,
             "freeze": self._freeze_or_thaw,
             "thaw": self._freeze_or_thaw,
+            "clear": self._clear,
         }
         try:
             verbs[options["verb"]](options)
@@ -219,6 +225,69 @@ class Command(BaseCommand):
     def _freeze_or_thaw(self, options: dict[str, Any]) -> None:
         ti = _task(options)
         self.stdout.write(freeze_or_thaw(options, scope_kind="task_instance", scope_id=ti.id))
+
+    def _clear(self, options: dict[str, Any]) -> None:
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        asked: dict[str, Any] = {
+            "actor": actor(),
+            "reason": options["reason"],
+            "dry_run": options["dry_run"],
+            "plan_id": options["plan"],
+            "note": options["note"],
+            "options": Options(**{key: options[key] for key in Options.__dataclass_fields__}),
+        }
+        if options["task_ids"]:
+            plan = clear_task_instances(ti_ids=_named(run.id, options), **asked)
+        elif options["include_upstream"] or options["include_downstream"]:
+            raise InvalidInput("--upstream and --downstream start from a TASK: name one.")
+        else:
+            plan = clear_run(run_id=run.id, **asked)
+        self.stdout.write(as_json(plan) if options["json"] else cleared(plan))
+
+
+def _add_clear(parser: ArgumentParser) -> None:
+    parser.add_argument("flow_id", metavar="FLOW")
+    parser.add_argument("run_id", metavar="RUN_ID")
+    parser.add_argument(
+        "task_ids", metavar="TASK", nargs="*", help="none: the whole run, as a new run attempt"
+    )
+    parser.add_argument("--map-index", type=int, metavar="N", help="of tasks that were mapped")
+    for flag, key, means in (
+        ("--upstream", "include_upstream", "also what the named tasks wait for"),
+        ("--downstream", "include_downstream", "also what waits for the named tasks"),
+        ("--only-failed", "only_failed", "of these, only failed and upstream_failed ones"),
+        ("--only-running", "only_running", "of these, only running ones"),
+        ("--only-new", "only_new", "only add the tasks that are new in the newest version"),
+        ("--latest-version", "run_on_latest_version", "execute the flow's newest version"),
+    ):
+        parser.add_argument(flag, dest=key, action="store_true", help=means)
+    parser.add_argument(
+        "--drop-checkpoints",
+        dest="keep_checkpoints",
+        action="store_false",
+        help="begin without what earlier tries saved",
+    )
+    parser.add_argument("--note", help="the run's note from then on")
+    parser.add_argument(
+        "--plan", type=UUID, metavar="ID", help="carry out just this plan, if it still holds"
+    )
+    add_act(parser)
+    add_json(parser)
+
+
+def _named(run: int, options: dict[str, Any]) -> list[int]:
+    """The ids of the task instances that are named. Raises ``NotFound``."""
+    asked = TaskInstanceFilter(
+        run=(run,),
+        task_id=tuple(options["task_ids"]),
+        map_index=(options["map_index"],) if options["map_index"] is not None else (),
+        limit=LIMIT_MAX,
+    )
+    found, _ = _whole(task_instances.page, asked)
+    missing = sorted(set(options["task_ids"]) - {row.task_id for row in found})
+    if missing:
+        raise NotFound(f"Run {options['run_id']} has no task {missing[0]}.")
+    return [row.id for row in found]
 
 
 def _add_task(parser: ArgumentParser, *, nargs: str | None) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler_app.management.commands import tasks
 from scheduler_app.models import AttemptLogChunk, Run
+from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
 from tests.factories import at, make_attempt, make_flow, make_log, make_run, make_task_instance
 
@@ -271,6 +272,63 @@ def test_a_run_is_terminated_as_a_whole(call: Call, run: Run) -> None:
     assert answer.lines()[1][:3] == ["load", "none", "It"]
     assert "2 task instances terminated, 0 left alone" in answer.out
     assert call("flows", "terminate", "nightly", "nope", "--reason", "r").code == 1
+
+
+# -- clear ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def failed(run: Run) -> Run:
+    """``load`` failed, and ``tell`` behind it could not run; with its definition."""
+    definition = FlowDefinition(
+        flow_id=run.flow_id,
+        tasks=(
+            TaskDefinition(task_id="load", retries=2),
+            TaskDefinition(task_id="tell", upstream=("load",)),
+        ),
+    )
+    run.version.definition = to_dict(definition)
+    run.version.save()
+    make_attempt(
+        ti=make_task_instance(run=run, task_id="load", state="failed"),
+        state=AttemptState.ENDED,
+        outcome=AttemptOutcome.FAILED,
+    )
+    make_task_instance(run=run, task_id="tell", state="upstream_failed")
+    return run
+
+
+def test_tasks_are_cleared_as_they_were_previewed(call: Call, failed: Run) -> None:
+    preview = call("tasks", "clear", *WHERE, "load", "--downstream", "--dry-run")
+    assert preview.code == 0
+    assert "2 task instances would be cleared, 0 left alone; at most 4 executions" in preview.out
+    (plan,) = [line[1] for line in preview.lines() if line and line[0] == "Plan"]
+    without = call("tasks", "clear", *WHERE, "load", "--plan", plan)
+    assert (without.code, without.err) == (1, "Say why: the reason is empty.\n")
+    done = call("tasks", "clear", *WHERE, "load", "--plan", plan, "--reason", "late", "--json")
+    assert (done.code, done.json["plan_id"], len(done.json["included"])) == (0, plan, 2)
+    assert set(failed.tis.values_list("state", flat=True)) == {"none"}
+    again = call("tasks", "clear", *WHERE, "load", "--plan", plan, "--reason", "late")
+    assert (again.code, "carried out before" in again.err) == (1, True)
+
+
+def test_a_whole_run_is_cleared_as_a_new_run_attempt(call: Call, failed: Run) -> None:
+    answer = call("tasks", "clear", *WHERE, "--only-failed", "--note", "n", "--reason", "late")
+    assert answer.code == 0
+    assert "as run attempt 2" in answer.out
+    failed.refresh_from_db()
+    assert (failed.run_attempt, failed.note) == (2, "n")
+
+
+def test_a_clear_that_cannot_be_is_told(call: Call, failed: Run) -> None:
+    del failed
+    for given, told in (
+        (["nope"], "has no task nope"),
+        (["--only-failed", "--only-running"], "exclude each other"),
+        (["--upstream"], "name one"),
+    ):
+        answer = call("tasks", "clear", *WHERE, *given, "--reason", "r")
+        assert (answer.code, told in answer.err) == (1, True)
 
 
 # -- callbacks --------------------------------------------------------------------------------

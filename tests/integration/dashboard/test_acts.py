@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from scheduler_app.models import Audit, Flow, Job, Run, TaskInstance
+from scheduler_app.models import Audit, ClearPlan, Flow, Job, Run, TaskInstance
 from tests.integration.dashboard.pages import Page
 
 if TYPE_CHECKING:
@@ -196,3 +196,48 @@ def test_a_run_and_a_task_are_terminated_from_their_pages(
     ended = reader.get(f"/runs/{scene.healed}/terminate/")
     assert ended.status_code == 409
     assert "has ended as success" in ended.content.decode()
+
+
+def test_a_run_is_cleared_from_its_preview(scene: Scene, reader: Client) -> None:
+    (href,) = [
+        link for link in Page(reader, f"/runs/{scene.healed}/").links() if link.endswith("/clear/")
+    ]
+    page = Page(reader, href)
+    assert "Clear run manual__healed" in page.text
+    assert "Run attempt 2 begins, on version 1 of the flow." in page.text
+    form = reader.get(href).content.decode()
+    plan = ClearPlan.objects.latest("created_at")
+    assert f'name="plan_id" value="{plan.pk}"' in form
+    without = reader.post(href, {"plan_id": plan.pk, "reason": " "})
+    assert (without.status_code, "Say why" in without.content.decode()) == (400, True)
+    done = reader.post(href, {"plan_id": plan.pk, "reason": "late file", "note": "again"})
+    assert done.headers["Location"] == f"/runs/{scene.healed}/"
+    run = Run.objects.get(pk=scene.healed)
+    assert (run.state, run.run_attempt, run.note) == ("queued", 2, "again")
+    again = reader.post(href, {"plan_id": plan.pk, "reason": "late file"})
+    assert again.status_code == 409
+    assert "was carried out before" in again.content.decode()
+
+
+def test_a_preview_that_no_longer_holds_shows_what_moved(scene: Scene, reader: Client) -> None:
+    task = TaskInstance.objects.get(run_id=scene.running, task_id="extract")
+    href = f"/task-instances/{task.pk}/clear/"
+    page = Page(reader, f"{href}?include_downstream=1")
+    assert "It is stopped first, then runs anew" in page.text
+    plan = ClearPlan.objects.latest("created_at")
+    assert plan.options["include_downstream"] is True
+    TaskInstance.objects.filter(pk=task.pk).update(state="failed", is_open=False)
+    form = {"plan_id": plan.pk, "reason": "r", "include_downstream": "1"}
+    refused = reader.post(href, form)
+    assert refused.status_code == 409
+    text = " ".join(refused.content.decode().split())
+    assert "The plan no longer holds" in text
+    assert "extract was running, and is failed now." in text
+    assert ClearPlan.objects.latest("created_at").options["include_downstream"] is True
+    assert not Audit.objects.filter(action="clear").exists()
+
+
+def test_an_empty_preview_offers_no_button(scene: Scene, reader: Client) -> None:
+    page = reader.get(f"/runs/{scene.healed}/clear/?only=only_failed").content.decode()
+    assert "nothing changes" in page
+    assert 'name="plan_id"' not in page

@@ -16,6 +16,7 @@ from django.utils import timezone
 from scheduler_app.models import (
     Attempt,
     Audit,
+    Checkpoint,
     ClearPlan,
     Flow,
     FlowVersion,
@@ -33,7 +34,7 @@ from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFo
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.rules.visibility import explain
 from scheduler_app.transitions import attempt as moves
-from scheduler_app.transitions import trigger
+from scheduler_app.transitions import checkpoint, trigger
 from tests.together import together
 from tests.world import chain
 
@@ -618,3 +619,24 @@ def test_of_many_who_carry_out_one_plan_one_does_and_the_others_are_told_why(wor
     refusals = {one for one in told if one != "done"}
     assert all("carried out before" in one or "no longer holds" in one for one in refusals)
     assert Audit.objects.count() == 1
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_checkpoints_stay_unless_it_is_asked_otherwise(world: World, *, keeps: bool) -> None:
+    message = begun(world)
+    saved = checkpoint.save(
+        world.connection,
+        ti_id=message.ti_id,
+        attempt_id=message.attempt_id,
+        nonce=uuid.UUID(int=message.attempt_id.int),
+        saves=[checkpoint.Save(scope="task", owner=None, key="page", value=7)],
+        progress=None,
+        kept=5,
+    )
+    assert saved is not None
+    clear(message.ti_id, keep_checkpoints=keeps)
+    row = Checkpoint.objects.get(ti_id=message.ti_id)
+    assert (row.scope == "task", row.value, row.saves.count()) == (keeps, 7, 1)
