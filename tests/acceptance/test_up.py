@@ -208,7 +208,10 @@ def test_servers_that_are_given_by_address_are_used_and_left_running(
     }
     with running(tmp_path, flags=["--no-examples"], environment=given) as stack:
         assert stack.process is not None
-        assert asdict(stack.addresses) == {name.lower(): url for name, url in given.items()}
+        assert asdict(stack.addresses) == {
+            **{name.lower(): url for name, url in given.items()},
+            "executor": "celery",
+        }
         commands = " ".join(children(stack.process.pid).values())
         assert "postgres" not in commands
         assert "valkey" not in commands
