@@ -35,6 +35,17 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One more question of a sheet: a choice where it has ``choices``, else a line of text."""
+
+    name: str
+    label: str
+    value: str = ""
+    hint: str = ""
+    choices: Sequence[tuple[str, str]] = ()  # value, words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
     """What the reader is told before anything happens."""
 
@@ -43,6 +54,8 @@ class Sheet:
     effects: Sequence[str] = ()
     included: Sequence[Subject] = ()
     excluded: Sequence[Subject] = ()
+    # What else is asked, under names that the act reads from the request.
+    fields: Sequence[Field] = ()
 
 
 def subjects(found: Iterable[Any]) -> tuple[Subject, ...]:

@@ -17,9 +17,10 @@ from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard.addresses import is_lens_on
-from scheduler_app.queries import health
+from scheduler_app.queries import freezes, health
 from scheduler_app.queries.scope import Scope, visible_flows
 from scheduler_app.rules import errors
+from scheduler_app.rules.freezing import ScopeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
+BANNER: Final = "dashboard/parts/freezes.html"
 FRAGMENT: Final = "page"  # the name of the partial that a live refresh asks for
 # What differs between two renderings of the same facts.
 VOLATILE: Final = re.compile(
@@ -118,9 +120,18 @@ def answer(
 ) -> HttpResponse:
     """The page, or its fragment for a live refresh: 304 when the reader has seen just that."""
     is_fragment = request.headers.get("HX-Request") == "true"
-    full = {**context, "reading": reading, "now": reading.now, "topics": " ".join(topics)}
+    full = {
+        **context,
+        **_frozen(reading, context),
+        "reading": reading,
+        "now": reading.now,
+        "topics": " ".join(topics),
+    }
     name = f"{template}#{FRAGMENT}" if is_fragment else template
     body = render_to_string(name, full, request)
+    if is_fragment:
+        # As base.html has it above the page.
+        body = render_to_string(BANNER, full, request) + body
     response = HttpResponse(body, status=status)
     if is_fragment:
         etag = f'"{hashlib.sha256(VOLATILE.sub("", body).encode()).hexdigest()[:32]}"'
@@ -131,3 +142,23 @@ def answer(
     response["Cache-Control"] = "private, no-cache"
     patch_vary_headers(response, ("HX-Request", "Cookie"))
     return response
+
+
+def _frozen(reading: Reading, context: Mapping[str, Any]) -> dict[str, Any]:
+    """The live freezes that touch what the page is about, and the one that is of just that."""
+    found = freezes.live(reading.scope)
+    ti, run, flow = (context.get(name) for name in ("ti", "run", "flow"))
+    own = ("", "")
+    if found and ti is not None:
+        own = (ScopeKind.TASK_INSTANCE.value, str(ti.id))
+        found = freezes.touching(found, flow_id=ti.flow_id, shard=ti.shard, run=ti.run, ti=ti.id)
+    elif found and run is not None:
+        own = (ScopeKind.RUN.value, str(run.id))
+        found = freezes.touching(found, flow_id=run.flow_id, shard=run.shard, run=run.id)
+    elif found and flow is not None:
+        own = (ScopeKind.FLOW.value, flow.flow_id)
+        found = freezes.touching(found, flow_id=flow.flow_id, shard=flow.shard)
+    return {
+        "freezes": found,
+        "own_freeze": next((f for f in found if (f.scope_kind, f.scope_id) == own), None),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.views import LoginView, LogoutView
-from django.urls import path, register_converter
+from django.urls import URLPattern, path, register_converter
 
 from dashboard.converters import FlowId, RunKey
 from dashboard.views import (
@@ -12,6 +12,7 @@ from dashboard.views import (
     executor_events,
     filtered,
     flows,
+    freezes,
     home,
     jobs,
     leases,
@@ -20,11 +21,21 @@ from dashboard.views import (
     runs,
     task_instances,
 )
+from scheduler_app.rules.freezing import ScopeKind
 
 app_name = "dashboard"
 
 register_converter(FlowId, "flow_id")
 register_converter(RunKey, "run_key")
+
+
+def _frozen(address: str, kind: ScopeKind) -> list[URLPattern]:
+    """The sheets that freeze and thaw what ``address`` names."""
+    return [
+        path(f"{address}freeze/", freezes.freeze_sheet, {"kind": kind}, name=f"{kind}_freeze"),
+        path(f"{address}thaw/", freezes.thaw_sheet, {"kind": kind}, name=f"{kind}_thaw"),
+    ]
+
 
 urlpatterns = [
     path("", home.home, name="home"),
@@ -41,6 +52,11 @@ urlpatterns = [
     path("runs/<int:run>/", runs.run_detail, name="run_detail"),
     path("runs/<int:run>/clear/", clear.run_clear, name="run_clear"),
     path("runs/<int:run>/terminate/", runs.run_terminate, name="run_terminate"),
+    *_frozen("runs/<int:scope_id>/", ScopeKind.RUN),
+    *_frozen("task-instances/<int:scope_id>/", ScopeKind.TASK_INSTANCE),
+    *_frozen("flows/<flow_id:scope_id>/", ScopeKind.FLOW),
+    *_frozen("leases/<int:scope_id>/", ScopeKind.SHARD),
+    *_frozen("", ScopeKind.ALL),
     path("task-instances/", task_instances.task_instance_list, name="task_instance_list"),
     path(
         "task-instances/<int:ti>/",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from django.template import Context
 
     from dashboard.listing import Listing
+    from scheduler_app.queries.freezes import FreezeRow
     from scheduler_app.queries.lens import Counts
 
 register = template.Library()
@@ -154,6 +155,16 @@ def qs(context: Context, **changes: object) -> str:
 def link(context: Context, name: str, *args: object, **parameters: object) -> str:
     """The address of another page, carrying the lens on while it is on."""
     return reverse(f"dashboard:{name}", args=args) + carried(context["request"], parameters)
+
+
+@register.simple_tag(takes_context=True)
+def thaw_link(context: Context, freeze: FreezeRow) -> str:
+    """The address of the sheet that thaws it, and leads back to this page."""
+    args = (freeze.scope_id,) if freeze.scope_id else ()
+    back = {"next": context["request"].get_full_path()}
+    return reverse(f"dashboard:{freeze.scope_kind}_thaw", args=args) + carried(
+        context["request"], back
+    )
 
 
 # Noun of a record -> the page of one, and how its id is read from text.

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django.db.models import Q
-
 from scheduler_app.models import Freeze, Run, TaskInstance
 from scheduler_app.rules.errors import NotAllowed
 from scheduler_app.rules.freezing import ScopeKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from scheduler_app.queries.scope import Scope
@@ -26,12 +25,12 @@ class FreezeRow:
     scope_id: str
     scope_name: str  # as sentences name it
     flow_id: str | None  # null: it reaches further than one flow
-    mode: str
+    mode: str  # drain, hard
     actor: str
     reason: str
     created_at: datetime
     until_at: datetime | None
-    run: int | None = None
+    run: int | None = None  # of a run, or the run of a task instance
     ti: int | None = None
 
 
@@ -53,18 +52,25 @@ def live(scope: Scope) -> tuple[FreezeRow, ...]:
 
 
 def touching(
-    scope: Scope, *, flow_id: str, shard: int, run: int | None = None, ti: int | None = None
+    rows: Sequence[FreezeRow],
+    *,
+    flow_id: str | None,
+    shard: int | None,
+    run: int | None = None,
+    ti: int | None = None,
 ) -> tuple[FreezeRow, ...]:
-    """The live freezes that hold this flow, run or task instance: the widest first."""
-    reach = Q(scope_kind=ScopeKind.ALL.value)
-    reach |= Q(scope_kind=ScopeKind.FLOW.value, scope_id=flow_id)
-    reach |= Q(scope_kind=ScopeKind.SHARD.value, scope_id=str(shard))
-    if run is not None:
-        reach |= Q(scope_kind=ScopeKind.RUN.value, scope_id=str(run))
-    if ti is not None:
-        reach |= Q(scope_kind=ScopeKind.TASK_INSTANCE.value, scope_id=str(ti))
-    ids = set(Freeze.objects.filter(reach, ended_at__isnull=True).values_list("id", flat=True))
-    return tuple(row for row in live(scope) if row.id in ids) if ids else ()
+    """Those of the live freezes that hold this flow, run or task instance, or something in it."""
+
+    def touches(row: FreezeRow) -> bool:
+        if row.flow_id is None:
+            return row.scope_kind == ScopeKind.ALL or row.scope_id == str(shard)
+        if ti is not None and row.ti is not None:
+            return row.ti == ti
+        if run is not None and row.run is not None:
+            return row.run == run
+        return row.flow_id == flow_id
+
+    return tuple(filter(touches, rows))
 
 
 def check_wide(scope: Scope) -> None:
@@ -91,6 +97,7 @@ def _row(row: Freeze, runs: dict[int, Run], tis: dict[int, TaskInstance]) -> Fre
             ti_id = int(row.scope_id)
             ti = tis.get(ti_id)
             flow_id = "" if ti is None else str(ti.run.flow_id)
+            run_id = None if ti is None else ti.run_id
             name = (
                 f"task {row.scope_id}" if ti is None else f"task {ti.task_id} of {ti.run.run_key}"
             )

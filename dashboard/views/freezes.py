@@ -1,0 +1,144 @@
+"""Freezing and thawing: one sheet for each scope, and the banner that says what is frozen."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.urls import reverse
+
+from dashboard import acts, answer
+from scheduler_app.operations.freeze import freeze
+from scheduler_app.operations.thaw import thaw
+from scheduler_app.queries import flows, freezes, leases, runs, task_instances
+from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.freezing import Mode, ScopeKind
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
+
+    from scheduler_app.queries.scope import Scope
+
+EVERYTHING = "everything"  # typed by hand before everything is frozen
+MODES = (
+    (Mode.DRAIN.value, "Drain: let what runs end"),
+    (Mode.HARD.value, "Hard: stop what runs; it begins again after the thaw"),
+)
+
+
+@answer.sheet
+def freeze_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = "") -> HttpResponse:
+    """What freezing would do; posted with a reason, nothing of the scope starts any more."""
+    reading = answer.begin(request)
+    name, back = _named(reading.scope, kind, scope_id)
+    actor = request.user.get_username()
+    mode = request.POST.get("mode", Mode.DRAIN.value)
+
+    def sheet() -> acts.Sheet:
+        plan = freeze(
+            scope_kind=kind.value,
+            scope_id=scope_id,
+            actor=actor,
+            dry_run=True,
+            mode=mode if mode in list(Mode) else Mode.DRAIN.value,
+        )
+        fields = [
+            acts.Field(name="mode", label="What becomes of what runs", value=mode, choices=MODES),
+            acts.Field(
+                name="until",
+                label="Until when (empty: until somebody thaws it)",
+                value=request.POST.get("until", ""),
+                hint="ISO 8601 with an offset, such as 2026-01-31T06:00:00Z",
+            ),
+        ]
+        if kind is ScopeKind.ALL:
+            fields.append(acts.Field(name="typed", label=f"Type: {EVERYTHING}"))
+        return acts.Sheet(
+            title=f"Freeze {name}",
+            button=f"Freeze {plan.held_count} unfinished tasks",
+            effects=[
+                f"{plan.run_count} runs with {plan.held_count} unfinished tasks are held.",
+                "Nothing starts, retries or times out before the thaw; results that come are kept.",
+                "Pausing a schedule is another switch, and stays as it is.",
+            ],
+            included=acts.subjects(plan.included),
+            excluded=acts.subjects(plan.excluded),
+            fields=fields,
+        )
+
+    def act(reason: str) -> str:
+        if kind is ScopeKind.ALL and request.POST.get("typed", "").strip() != EVERYTHING:
+            raise InvalidInput(f"Type {EVERYTHING} to freeze everything.", field="typed")
+        plan = freeze(
+            scope_kind=kind.value,
+            scope_id=scope_id,
+            actor=actor,
+            reason=reason,
+            mode=mode,
+            until=_moment(request.POST.get("until", "")),
+        )
+        return f"Freeze {plan.freeze_id} holds {name}: {plan.held_count} tasks."
+
+    return acts.answer_sheet(request, reading, sheet=sheet, act=act, back=back)
+
+
+@answer.sheet
+def thaw_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = "") -> HttpResponse:
+    """What thawing would do; posted with a reason, what was frozen goes on where it stood."""
+    reading = answer.begin(request)
+    name, back = _named(reading.scope, kind, scope_id)
+    actor = request.user.get_username()
+
+    def sheet() -> acts.Sheet:
+        plan = thaw(scope_kind=kind.value, scope_id=scope_id, actor=actor, dry_run=True)
+        effects = [
+            f"{plan.released_count} tasks go on where they stood; no time has passed for them."
+        ]
+        if plan.waiting_count:
+            effects.append(f"{plan.waiting_count} queued tasks wait for room in their pools.")
+        if plan.kept_count:
+            effects.append(f"{plan.kept_count} tasks stay held by another freeze.")
+        return acts.Sheet(
+            title=f"Thaw {name}",
+            button=f"Thaw {plan.released_count} tasks",
+            effects=effects,
+            included=acts.subjects(plan.included),
+            excluded=acts.subjects(plan.excluded),
+        )
+
+    def act(reason: str) -> str:
+        plan = thaw(scope_kind=kind.value, scope_id=scope_id, actor=actor, reason=reason)
+        return f"{name[0].upper()}{name[1:]} is thawed: {plan.released_count} tasks go on."
+
+    return acts.answer_sheet(request, reading, sheet=sheet, act=act, back=back)
+
+
+def _named(scope: Scope, kind: ScopeKind, scope_id: str | int) -> tuple[str, str]:
+    """What sentences call it, and the address of its page. Raises where the reader may not see it."""
+    match kind:
+        case ScopeKind.TASK_INSTANCE:
+            ti = task_instances.one(scope, int(scope_id))
+            return f"task {ti.task_id}", reverse("dashboard:task_instance_detail", args=[ti.id])
+        case ScopeKind.RUN:
+            run = runs.one(scope, int(scope_id))
+            return f"run {run.run_id}", reverse("dashboard:run_detail", args=[run.id])
+        case ScopeKind.FLOW:
+            flow = flows.one(scope, str(scope_id))
+            return f"flow {flow.flow_id}", reverse("dashboard:flow_detail", args=[flow.flow_id])
+        case ScopeKind.SHARD:
+            freezes.check_wide(scope)
+            leases.one(scope, int(scope_id))
+            return f"shard {scope_id}", reverse("dashboard:lease_list")
+        case ScopeKind.ALL:
+            freezes.check_wide(scope)
+    return EVERYTHING, reverse("dashboard:home")
+
+
+def _moment(text: str) -> datetime | None:
+    if not text.strip():
+        return None
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        message = f"until: {text!r} is not a time; write it as 2026-01-31T06:00:00Z."
+        raise InvalidInput(message, field="until") from None
