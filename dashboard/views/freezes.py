@@ -55,9 +55,10 @@ def freeze_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = ""
             fields.append(acts.Field(name="typed", label=f"Type: {EVERYTHING}"))
         return acts.Sheet(
             title=f"Freeze {name}",
-            button=f"Freeze {plan.held_count} unfinished tasks",
+            button=f"Freeze {_counted(plan.held_count, 'unfinished task')}",
             effects=[
-                f"{plan.run_count} runs with {plan.held_count} unfinished tasks are held.",
+                f"{_counted(plan.held_count, 'unfinished task')} in {_counted(plan.run_count, 'run')}"
+                " will be held.",
                 "Nothing starts, retries or times out before the thaw; results that come are kept.",
                 "Pausing a schedule is another switch, and stays as it is.",
             ],
@@ -92,7 +93,7 @@ def thaw_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = "") 
     def sheet() -> acts.Sheet:
         plan = thaw(scope_kind=kind.value, scope_id=scope_id, actor=actor, dry_run=True)
         effects = [
-            f"{plan.released_count} tasks go on where they stood; no time has passed for them."
+            f"{_counted(plan.released_count, 'task')} will go on where they stood, as if no time had passed."
         ]
         if plan.waiting_count:
             effects.append(f"{plan.waiting_count} queued tasks wait for room in their pools.")
@@ -100,7 +101,7 @@ def thaw_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = "") 
             effects.append(f"{plan.kept_count} tasks stay held by another freeze.")
         return acts.Sheet(
             title=f"Thaw {name}",
-            button=f"Thaw {plan.released_count} tasks",
+            button=f"Thaw {_counted(plan.released_count, 'task')}",
             effects=effects,
             included=acts.subjects(plan.included),
             excluded=acts.subjects(plan.excluded),
@@ -132,6 +133,10 @@ def _named(scope: Scope, kind: ScopeKind, scope_id: str | int) -> tuple[str, str
         case ScopeKind.ALL:
             freezes.check_wide(scope)
     return EVERYTHING, reverse("dashboard:home")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _moment(text: str) -> datetime | None:

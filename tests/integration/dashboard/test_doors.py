@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 OPEN = {"login", "logout", "set_look"}
 ARGUMENTS = {
     "take_over": 1,
+    "scope_id": 1,
     "flow_id": "nightly_sales",
     "run_id": "manual__healed",
     "run": 1,

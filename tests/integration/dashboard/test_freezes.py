@@ -19,7 +19,7 @@ def test_a_run_is_frozen_and_thawed_from_its_page(reader: Client, transactional_
     page = f"/runs/{run.pk}/"
     assert f'href="{page}freeze/' in reader.get(page).content.decode()
     sheet = reader.get(f"{page}freeze/").content.decode()
-    assert "Freeze 1 unfinished tasks" in sheet
+    assert "Freeze 1 unfinished task<" in sheet
     assert "does not start before the thaw" in sheet
     refused = reader.post(f"{page}freeze/", {"mode": "drain", "reason": " "})
     assert refused.status_code == 400
