@@ -29,7 +29,7 @@ FILTERS: Final = (
     ("", "Everything"),
     ("only_failed", "Only failed"),
     ("only_running", "Only running"),
-    ("only_new", "Only tasks that are new in the newest version"),
+    ("only_new", "Only new tasks"),
 )
 RELATIVES: Final = (
     ("include_upstream", "With everything upstream"),
