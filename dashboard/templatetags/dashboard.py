@@ -326,6 +326,12 @@ def plainly(value: object) -> str:
 
 
 @register.filter
+def grouped(value: int) -> str:
+    """The number with its thousands apart."""
+    return f"{value:,}"
+
+
+@register.filter
 def minus(value: int, other: int) -> int:
     """The difference."""
     return value - other

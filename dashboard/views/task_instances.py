@@ -17,6 +17,7 @@ from scheduler_app.queries import (
     executor_events,
     leadership,
     lens,
+    saving,
     task_instances,
     triggers,
     why,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
 FIELDS: Final = ("flow_id", "run_id", "task_id", "state", "pool", "queue", "started_at_gte")
-TABS: Final = ("attempts", "log", "callbacks", "events", "details")
+TABS: Final = ("attempts", "log", "checkpoints", "callbacks", "events", "details")
 
 
 @answer.page
@@ -184,6 +185,13 @@ def _events(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict
     }
 
 
+def _checkpoints(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
+    """What its attempts left for the next, and who saved which value."""
+    del request
+    kept = saving.of_task(reading.scope, ti)
+    return {"checkpoints": kept, "saves": saving.newest_saves(kept)}
+
+
 def _details(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dict[str, Any]:
     del request, reading, ti
     return {}
@@ -192,6 +200,7 @@ def _details(request: HttpRequest, reading: Reading, ti: TaskInstanceRow) -> dic
 _TAB_CONTEXTS: Final = {
     "attempts": _attempts,
     "log": _log,
+    "checkpoints": _checkpoints,
     "callbacks": _callbacks,
     "events": _events,
     "details": _details,

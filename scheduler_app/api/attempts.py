@@ -11,7 +11,8 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
-from scheduler_app.queries import attempts, leadership, logs
+from scheduler_app.api.saving import ProgressSerializer, PushedSerializer
+from scheduler_app.queries import attempts, leadership, logs, saving
 from scheduler_app.queries.filters import AttemptFilter
 from scheduler_app.rules import errors
 
@@ -81,6 +82,8 @@ class AttemptDetailSerializer(AttemptSerializer):
 
     result = serializers.JSONField()
     error = serializers.JSONField(allow_null=True)
+    progress = ProgressSerializer(allow_null=True)
+    pushed = PushedSerializer(many=True)
     near_lease_changes = LeaseChangeSerializer(many=True)
 
 
@@ -106,6 +109,8 @@ class AttemptDetail(ApiView):
                 **AttemptSerializer(row).data,
                 "result": row.result,
                 "error": row.error,
+                "progress": ProgressSerializer(row.progress).data if row.progress else None,
+                "pushed": PushedSerializer(saving.pushed_by(attempt_id), many=True).data,
                 "near_lease_changes": [LeaseChangeSerializer(one).data for one in near],
             }
         )

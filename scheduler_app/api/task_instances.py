@@ -12,9 +12,14 @@ from rest_framework.response import Response
 from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializer
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.api.saving import (
+    CheckpointSaveSerializer,
+    CheckpointSerializer,
+    ProgressSerializer,
+)
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.terminate import terminate_task_instance
-from scheduler_app.queries import task_instances, why
+from scheduler_app.queries import saving, task_instances, why
 from scheduler_app.queries.filters import TaskInstanceFilter
 
 if TYPE_CHECKING:
@@ -53,6 +58,7 @@ class TaskInstanceSerializer(StandingSerializer):
     next_method = serializers.CharField(allow_null=True)
     stop_requested_at = serializers.DateTimeField(allow_null=True)
     stop_reason = serializers.CharField(allow_null=True)
+    progress = ProgressSerializer(allow_null=True)
 
 
 class WhySerializer(serializers.Serializer[Any]):
@@ -63,9 +69,10 @@ class WhySerializer(serializers.Serializer[Any]):
 
 
 class TaskInstanceDetailSerializer(TaskInstanceSerializer):
-    """One task instance with the sentence about it."""
+    """One task instance with the sentence about it, and what its tries left for the next."""
 
     why = WhySerializer()
+    checkpoints = CheckpointSerializer(many=True)
 
 
 class TaskInstanceList(NounList):
@@ -85,7 +92,20 @@ class TaskInstanceDetail(ApiView):
         del request
         row = task_instances.one(self.scope, ti)
         told = WhySerializer(why.explain(self.scope, row)).data
-        return Response({**TaskInstanceSerializer(row).data, "why": told})
+        kept = CheckpointSerializer(saving.of_task(self.scope, row), many=True).data
+        return Response({**TaskInstanceSerializer(row).data, "why": told, "checkpoints": kept})
+
+
+class TaskInstanceCheckpoint(ApiView):
+    """The saves of one checkpoint of a task instance."""
+
+    @extend_schema(responses=CheckpointSaveSerializer(many=True))
+    def get(self, request: Request, ti: int, checkpoint: int) -> Response:
+        """The newest saves first, each with the attempt that wrote it."""
+        del request
+        row = task_instances.one(self.scope, ti)
+        found = saving.history(self.scope, row, checkpoint)
+        return Response(CheckpointSaveSerializer(found, many=True).data)
 
 
 class ExternalEventRequestSerializer(serializers.Serializer[dict[str, Any]]):

@@ -109,6 +109,10 @@ V1: list[URLPattern | URLResolver] = [
         task_instances.TaskInstanceDetail,
     ),
     path("task-instances/<int:ti>/clear/", clear.TaskInstanceClear.as_view()),
+    path(
+        "task-instances/<int:ti>/checkpoints/<int:checkpoint>/",
+        task_instances.TaskInstanceCheckpoint.as_view(),
+    ),
     path("task-instances/<int:ti>/event/", task_instances.TaskInstanceEvent.as_view()),
     path("task-instances/<int:ti>/terminate/", task_instances.TaskInstanceTerminate.as_view()),
     *listed("attempts", attempts.AttemptList, "<uuid:attempt_id>", attempts.AttemptDetail),

@@ -9,7 +9,7 @@ from django.db.models import Count, Q
 from django.db.models.fields.json import KeyTextTransform
 
 from scheduler_app.models import Attempt
-from scheduler_app.queries import lens
+from scheduler_app.queries import lens, saving
 from scheduler_app.rules.states import AttemptKind
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class AttemptDetail(AttemptRow):
 
     result: Any
     error: Mapping[str, Any] | None  # {"type", "message", "traceback"}
+    progress: Mapping[str, Any] | None  # {"done", "total", "note", "at"}, by its own word
 
 
 def visible(scope: Scope) -> QuerySet[Attempt]:
@@ -94,7 +95,11 @@ NOUN: Final = lens.Noun(
     name="attempts", model=Attempt, row=AttemptRow, rows=visible, columns=_COLUMNS
 )
 DETAIL: Final = lens.Noun(
-    name="attempts", model=Attempt, row=AttemptDetail, rows=visible, columns=_COLUMNS
+    name="attempts",
+    model=Attempt,
+    row=AttemptDetail,
+    rows=visible,
+    columns={**_COLUMNS, "progress": saving.progress_of("id")},
 )
 
 

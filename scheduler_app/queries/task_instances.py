@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db.models import Count, OuterRef, Q, Subquery
 
 from scheduler_app.models import Run, TaskInstance
-from scheduler_app.queries import lens, shown
+from scheduler_app.queries import lens, saving, shown
 from scheduler_app.rules.states import TASK_TERMINAL
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class TaskInstanceRow(lens.Standing):
     next_method: str | None
     stop_requested_at: datetime | None  # a person wants it to end
     stop_reason: str | None
+    # Of the current attempt, by its own word: {"done", "total", "note", "at"}; total null: unknown.
+    progress: Mapping[str, Any] | None
 
     @property
     def is_over(self) -> bool:
@@ -94,6 +96,7 @@ NOUN: Final = lens.Noun(
         "run": "run_id",
         "state": shown.TASK_SHOWN,
         "state_beneath": "state",
+        "progress": saving.progress_of("attempt_id"),
     },
 )
 

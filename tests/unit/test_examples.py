@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from scheduler_app import examples
 from scheduler_app.authoring import Context, Flow, StaleFence
+from scheduler_app.authoring.saving import Checkpoint, Progress
 from scheduler_app.catalog import discover
 from scheduler_app.catalog.load import Loaded, load_each
 from scheduler_app.launch import first_look
@@ -79,6 +81,7 @@ def test_the_catalog_finds_every_example_and_no_fault(loaded: list[Loaded]) -> N
         "example_island_weights",
         "example_pages_and_aggregates",
         "example_parallel_paths",
+        "example_resumes",
         "example_simplest_dag",
     ]
 
@@ -191,3 +194,44 @@ def test_the_fan_has_two_hundred_tasks_and_no_schedule(load: Any) -> None:
 def test_the_flow_that_airflows_client_triggers_has_its_task(load: Any) -> None:
     definition = load("simplest_dag.py", "example_simplest_dag").definition()
     assert [task.task_id for task in definition.tasks] == ["my_task"]
+
+
+class Keeps(dict[str, Any]):
+    """Saves in memory, and what the bar was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[int, int | None]] = []
+
+    def checkpoint(self, scope: str, owner: str | None, key: str) -> tuple[bool, Any]:
+        return key in self, self.get(key)
+
+    def save(self, scope: str, owner: str | None, given: Mapping[str, Any]) -> None:
+        self.update(given)
+
+    def flush(self) -> None:
+        pass
+
+    def tell_progress(self, done: int, total: int | None, note: str) -> None:
+        self.told.append((done, total))
+
+
+def test_the_example_that_breaks_off_goes_on_where_it_was(
+    load: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = load("resumes.py", "example_resumes")
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    keeps = Keeps()
+
+    def attempt(try_number: int) -> Any:
+        ctx = context(try_number=try_number)
+        ctx.checkpoint = Checkpoint(keeps)  # type: ignore[misc]
+        ctx.progress = Progress(keeps)  # type: ignore[misc]
+        return flow.calls["weigh_pages"].execute(ctx, {})
+
+    with pytest.raises(ConnectionError):
+        attempt(1)
+    assert keeps["so_far"][0] == 3
+    assert attempt(2) == {"pages": 7, "begun_at": 4, "mass_g": 1_437_000}
+    assert keeps.told[-1] == (7, 7)
+    assert keeps.told.count((3, 7)) == 2  # where the first left off, the second began

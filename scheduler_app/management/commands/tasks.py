@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     RowT = TypeVar("RowT")
 
 POLL_INTERVAL_S: Final = 0.5
-TI_HEADINGS: Final = ("TASK", "STATE", "TRY", "STARTED", "ENDED", "NEXT TRY", "WAITS FOR")
+TI_HEADINGS: Final = (
+    "TASK",
+    "STATE",
+    "TRY",
+    "PROGRESS",
+    "STARTED",
+    "ENDED",
+    "NEXT TRY",
+    "WAITS FOR",
+)
 ATTEMPT_HEADINGS: Final = (
     "ATTEMPT",
     "TASK",
@@ -393,11 +402,23 @@ def _ti_line(row: TaskInstanceRow) -> tuple[object, ...]:
         _name(row),
         f"{row.state} ({row.filter_code})" if row.filter_code else row.state,
         f"{row.try_number} of {row.max_tries + 1}" if row.try_number else None,
+        _progress(row),
         row.started_at,
         row.ended_at,
         row.next_retry_at,
         _wait(row),
     )
+
+
+def _progress(row: TaskInstanceRow) -> str | None:
+    """As "7 of 10 (70 %), reading", as far as the task told it."""
+    if row.progress is None:
+        return None
+    done, total, note = row.progress["done"], row.progress["total"], row.progress["note"]
+    told = f"{done:,} of {total:,}" if total is not None else f"{done:,}"
+    if total:
+        told += f" ({min(100, 100 * done // total)} %)"
+    return f"{told}, {note}" if note else told
 
 
 def _attempt_line(row: AttemptRow) -> tuple[object, ...]:

@@ -57,7 +57,7 @@ def test_the_tasks_of_a_run_are_listed_with_their_states(
     heading, load, tell = answer.lines()[:3]
     assert heading[:3] == ["TASK", "STATE", "TRY"]
     assert load[:5] == ["load", "success", "2", "of", "3"]
-    assert " ".join(tell) == "tell none - - - - pool small is full"
+    assert " ".join(tell) == "tell none - - - - - pool small is full"
     assert str(tried[1].id) not in answer.out
     assert answer.out.endswith(
         "2 task instances, none filtered\n"
