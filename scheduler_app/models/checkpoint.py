@@ -8,7 +8,8 @@ from django.db import models
 class Checkpoint(models.Model):
     """A value that outlives the attempt which saved it, at ``(scope, owner, key)``.
 
-    ``scope`` is task, flow or name; the owner is the id of a task instance, a flow's id or a name.
+    ``scope`` is task, flow or name; the owner is the id of a task instance, a flow's id or a name. A
+    clear that keeps no checkpoints makes those of scope task ``cleared``: no attempt finds them.
     ``version`` counts the saves. Who saved is told by values, without a constraint: a checkpoint of a
     flow outlives runs.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import call_command
 
-from scheduler_app.models import Attempt, Run
+from scheduler_app.models import Attempt, Checkpoint, Run
 from scheduler_app.transitions.checkpoint import ProgressNow, Save, push, save
 from tests.integration.dashboard.pages import Page
 from tests.world import chain
@@ -84,6 +84,12 @@ def test_the_tab_shows_each_checkpoint_with_its_saves(saving: Attempt, reader: C
     assert page.text.count("by try 1") == 4  # two saves of two checkpoints
     nothing = Page(reader, f"/task-instances/{saving.ti_id}/?tab=log")
     assert "No checkpoints yet" not in nothing.text
+
+
+def test_what_a_clear_put_aside_is_shown_as_such(saving: Attempt, reader: Client) -> None:
+    Checkpoint.objects.filter(scope="task").update(scope="cleared", owner=f"{saving.ti_id}:7")
+    page = Page(reader, f"/task-instances/{saving.ti_id}/?tab=checkpoints")
+    assert "this task, until it was cleared" in page.text
 
 
 def test_a_task_without_checkpoints_says_how_to_make_one(world: World, reader: Client) -> None:
