@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.paginator import Paginator
 from django.db.models import BinaryField, JSONField, ManyToManyField, TextField
+from django.http import HttpResponseRedirect
+from django.urls import reverse
 
 from scheduler_app.queries import lens
 from scheduler_app.queries.list_filter import Lens, ListFilter
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
     from django.contrib.admin.views.main import ChangeList
     from django.db.models import Field, Model, QuerySet
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
 
 COLUMNS_MAX: Final = 12
 ROWS_A_PAGE: Final = 50
@@ -30,6 +33,26 @@ SECRETS: Final[dict[str, frozenset[str]]] = {
     "auth.user": frozenset({"password"}),
     "scheduler_app.apitoken": frozenset({"digest", "stamp"}),
     "scheduler_app.variable": frozenset({"value"}),
+}
+
+# What may be asked for of a row: the verb, and the page that shows what would follow.
+ACTS: Final[dict[str, dict[str, str]]] = {
+    "scheduler_app.flow": {
+        "freeze": "dashboard:flow_freeze",
+        "thaw": "dashboard:flow_thaw",
+    },
+    "scheduler_app.run": {
+        "freeze": "dashboard:run_freeze",
+        "thaw": "dashboard:run_thaw",
+        "clear": "dashboard:run_clear",
+        "terminate": "dashboard:run_terminate",
+    },
+    "scheduler_app.taskinstance": {
+        "freeze": "dashboard:task_instance_freeze",
+        "thaw": "dashboard:task_instance_thaw",
+        "clear": "dashboard:task_instance_clear",
+        "terminate": "dashboard:task_instance_terminate",
+    },
 }
 
 
@@ -103,7 +126,7 @@ class StandingFilter(admin.SimpleListFilter):
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in the stubs alone
     """Shows a model; every way to change it is closed."""
 
-    actions = None
+    actions = ()
     list_display_links = None
     list_per_page = ROWS_A_PAGE
     list_max_show_all = ROWS_A_PAGE
@@ -148,6 +171,14 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in th
         own = [name for name in columns if name not in _STANDING][:COLUMNS_MAX]
         return [*own, "standing", "reason"] if self._has_standing() else own
 
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Each leads to the sheet that shows what would follow, asks why, and acts when it is sent."""
+        del request
+        verbs = ACTS.get(self.model._meta.label_lower, {})  # noqa: SLF001 - documented by Django as public
+        return {
+            verb: (_to_sheet(page), verb, f"{verb.capitalize()}…") for verb, page in verbs.items()
+        }
+
     def get_list_display_links(self, request: HttpRequest, list_display: Any) -> Any:
         """The first column leads to the row."""
         del request
@@ -190,6 +221,23 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in th
         meta = self.model._meta  # noqa: SLF001 - documented by Django as public
         hidden = SECRETS.get(meta.label_lower, frozenset())
         return [each for each in (*meta.fields, *meta.many_to_many) if each.name not in hidden]
+
+
+def _to_sheet(page: str) -> Any:
+    """The action that opens this page for the row that was chosen: one at a time."""
+
+    def open_sheet(
+        model_admin: admin.ModelAdmin[Any], request: HttpRequest, rows: QuerySet[Any]
+    ) -> HttpResponse | None:
+        chosen = list(rows[:2])
+        if len(chosen) != 1:
+            model_admin.message_user(request, "Choose one row at a time.", messages.WARNING)
+            return None
+        # Back to the list afterwards.
+        back = urlencode({"next": request.get_full_path()})
+        return HttpResponseRedirect(f"{reverse(page, args=[chosen[0].pk])}?{back}")
+
+    return open_sheet
 
 
 _STANDING: Final = frozenset({"filter_code", "filtered_at", "filter_detail", "superseded_by"})

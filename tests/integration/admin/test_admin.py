@@ -164,3 +164,17 @@ def test_a_list_does_not_read_what_may_be_large(root: Client, name: str, large: 
     listed = [each["sql"] for each in captured if f'FROM "{name}"' in each["sql"]]
     assert listed
     assert not [sql for sql in listed if f'"{name}"."{large}"' in sql]
+
+
+def test_an_act_of_a_row_opens_its_sheet(root: Client) -> None:
+    run, other = factories.make_run(), factories.make_run()
+    factories.make_task_instance(run=run, state="scheduled")
+    listed = root.get(address(Run)).content.decode()
+    for verb in ("freeze", "thaw", "clear", "terminate"):
+        assert f'value="{verb}"' in listed
+    one = root.post(address(Run), {"action": "freeze", "_selected_action": [run.pk]})
+    assert one.headers["Location"].startswith(f"/runs/{run.pk}/freeze/?next=%2Fadmin%2F")
+    assert "will be held" in root.get(one.headers["Location"]).content.decode()
+    both = {"action": "freeze", "_selected_action": [run.pk, other.pk]}
+    assert "one row at a time" in root.post(address(Run), both, follow=True).content.decode()
+    assert 'name="action"' not in root.get(address(Variable)).content.decode()
