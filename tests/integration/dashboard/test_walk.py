@@ -19,6 +19,7 @@ from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Run, TaskInstanc
 from scheduler_app.queries import exports, nouns
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
 from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.freezing import ScopeKind
 from tests import factories
 from tests.integration.dashboard.pages import Page, with_lens
 from tests.integration.dashboard.test_filtered import haunt
@@ -37,6 +38,7 @@ NO_PAGES = {
     "login", "logout", "set_look", "flow_pause", "flow_unpause", "job_stop", "ghost_stop",
     "run_by_key", "attempt_log",
     "run_terminate", "task_instance_terminate",  # plans of acts count what they would do
+    *(f"{kind}_{verb}" for kind in ScopeKind for verb in ("freeze", "thaw")),
 }  # fmt: skip
 # Pages that list nothing, and say so by having no row.
 TABS = {
