@@ -33,6 +33,7 @@ class Ground(Stage):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.direct_database_url = ""  # where the stack's own address goes through a proxy
         self._standbys: list[int] = []
         self._number_of_standbys = 0
 
@@ -46,7 +47,7 @@ class Ground(Stage):
     @property
     def database_url(self) -> str:
         """The database, around every proxy."""
-        return os.environ.get("GROUND_DATABASE_URL") or self.stack.addresses.database_url
+        return self.direct_database_url or self.stack.addresses.database_url
 
     def broker(self) -> Any:
         """A client of the broker."""

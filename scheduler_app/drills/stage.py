@@ -191,13 +191,12 @@ class Stage:
         """Every run that was asked for has ended and every event is judged, or time is over."""
         self.say(f"waiting for {len(self.started)} runs to end")
         try:
-            self.stack.wait_for(
-                "every run has ended", self._is_settled, within_s=self.heal_within_s
-            )
+            self.stack.wait_for("every run has ended", self.is_settled, within_s=self.heal_within_s)
         except DrillFailed as error:
             self.say(str(error))  # the findings name the runs
 
-    def _is_settled(self) -> bool:
+    def is_settled(self) -> bool:
+        """Whether every run that was asked for has ended, every event is judged, nobody writes."""
         ended = {
             (row["flow_id"], row["run_id"])
             for row in self.stack.rows("runs")
