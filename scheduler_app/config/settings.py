@@ -72,6 +72,10 @@ if _contradictions := timing.contradictions(
     raise ImproperlyConfigured(_contradictions[0])
 QUEUED_TIMEOUT_S: Final = readers.number("DAYLIGHT_QUEUED_TIMEOUT_S", LEASE_TTL_S * 2, least=0.5)
 REPUBLISH_MAX: Final = readers.integer("DAYLIGHT_REPUBLISH_MAX", 5)
+# A scheduler waits so long for the carrier of its messages, and then decides on without it.
+CARRIER_PATIENCE_S: Final = readers.number(
+    "DAYLIGHT_CARRIER_PATIENCE_S", LEASE_DEADLINE_S / 4, least=0.01
+)
 INFRASTRUCTURE_BUDGET: Final = readers.integer("DAYLIGHT_INFRASTRUCTURE_BUDGET", 3)
 
 # -- The loop of the scheduler ----------------------------------------------------------------

@@ -127,10 +127,10 @@ def republish_unclaimed(
 def watch_for_takers(
     connection: psycopg.Connection[Any], *, terms: dict[int, int], served: Container[str]
 ) -> None:
-    """An incident is open for each queue, not one of ``served``, whose messages no carrier took.
+    """An incident is open for each queue whose messages no carrier took.
 
     A broker keeps a message for a queue that nobody serves; sockets do not, and the attempt stays
-    unpublished until a worker comes.
+    unpublished until a worker comes. Where workers serve the queue, it is the carrier that is away.
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
@@ -147,6 +147,17 @@ def watch_for_takers(
     for queue, attempt_id in rows:
         if queue not in served:
             _nobody_listens(connection, queue, attempt_id, "taken by no worker")
+        else:
+            raise_incident(
+                connection,
+                kind="carrier_away",
+                subject=queue,
+                message=(
+                    f"The broker takes no messages for queue {queue!r}: attempt {attempt_id} and "
+                    "others are issued and wait for it. Nothing is lost; they go out when it is "
+                    "back. Look at the broker, and at the network between it and the schedulers."
+                ),
+            )
 
 
 def resolve_queue_incidents(connection: psycopg.Connection[Any]) -> None:
@@ -161,6 +172,16 @@ def resolve_queue_incidents(connection: psycopg.Connection[Any]) -> None:
         )
         for (queue,) in cursor.fetchall():
             resolve_incident(connection, kind="nobody_listens", subject=queue)
+        cursor.execute(
+            "SELECT n.subject FROM incident n WHERE n.kind = 'carrier_away'"
+            " AND n.resolved_at IS NULL AND NOT EXISTS ("
+            "  SELECT 1 FROM attempt p WHERE p.is_live AND p.state = 'issued' AND p.queue = n.subject"
+            "  AND p.published_at IS NULL"
+            "  AND p.issued_at < clock_timestamp() - make_interval(secs => %s::float8))",
+            [settings.QUEUED_TIMEOUT_S],
+        )
+        for (queue,) in cursor.fetchall():
+            resolve_incident(connection, kind="carrier_away", subject=queue)
 
 
 def watch_for_triggerers(connection: psycopg.Connection[Any], *, dead_after_s: float) -> None:

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from scheduler_app.catalog.service import Catalog
 from scheduler_app.executors.choice import chosen_executor
 from scheduler_app.executors.local_wire import NoFolder
+from scheduler_app.executors.patient import PatientExecutor
 from scheduler_app.scheduler.service import Scheduler
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Command(BaseCommand):
             Catalog(settings.FLOW_FOLDERS, on_scan=on_scan).run_forever(stop)
 
         try:
-            executor = chosen_executor()
+            executor = PatientExecutor(chosen_executor(), patience_s=settings.CARRIER_PATIENCE_S)
         except NoFolder as error:
             raise CommandError(str(error)) from None
         scheduler = Scheduler(executor=executor, watch_flows=watch_flows)
