@@ -33,7 +33,7 @@ from scheduler_app.scheduler import sweep
 from scheduler_app.scheduler.thaw import thaw_due
 from scheduler_app.transitions import attempt as moves
 from scheduler_app.transitions import trigger
-from scheduler_app.transitions.freeze import take_turn
+from scheduler_app.transitions.freeze import TURN, take_turn
 from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
 from tests import factories
 from tests.together import together
@@ -626,8 +626,11 @@ def test_nothing_starts_or_is_issued_inside_a_freeze(  # noqa: C901 - four kinds
     assert not TaskInstance.objects.filter(held_by__isnull=False).exists()
 
 
-def test_freezes_take_turns(world: World, raw: psycopg.Connection[Any]) -> None:
+def test_freezes_take_turns(world: World) -> None:
+    def try_turn(connection: psycopg.Connection[Any]) -> Any:
+        return connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [TURN]).fetchone()
+
     with world.connection.transaction():
         take_turn(world.connection)
-        found = together([lambda c: c.execute("SELECT pg_try_advisory_lock_shared(0)").fetchone()])
-    assert found == [(True,)]
+        assert together([try_turn]) == [(False,)]
+    assert together([try_turn]) == [(True,)]
