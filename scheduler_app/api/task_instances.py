@@ -40,6 +40,7 @@ class TaskInstanceSerializer(StandingSerializer):
     state_beneath = serializers.CharField()
     try_number = serializers.IntegerField()
     max_tries = serializers.IntegerField()
+    budget_start = serializers.IntegerField()
     resume_index = serializers.IntegerField()
     dispatch_no = serializers.IntegerField()
     infra_losses = serializers.IntegerField()

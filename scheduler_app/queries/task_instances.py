@@ -10,6 +10,7 @@ from django.db.models import Count, OuterRef, Q, Subquery
 
 from scheduler_app.models import Run, TaskInstance
 from scheduler_app.queries import lens, saving, shown
+from scheduler_app.rules.retry import told_tries
 from scheduler_app.rules.states import TASK_TERMINAL
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class TaskInstanceRow(lens.Standing):
     state_beneath: str
     try_number: int
     max_tries: int
+    budget_start: int  # the try after which the present budget of tries began; 0 before any clear
     resume_index: int
     dispatch_no: int
     infra_losses: int
@@ -60,6 +62,11 @@ class TaskInstanceRow(lens.Standing):
     stop_reason: str | None
     # Of the current attempt, by its own word: {"done", "total", "note", "at"}; total null: unknown.
     progress: Mapping[str, Any] | None
+
+    @property
+    def tries(self) -> str:
+        """Which of how many tries it is at, counted afresh after a clear."""
+        return told_tries(self.try_number, self.max_tries, self.budget_start)
 
     @property
     def is_over(self) -> bool:

@@ -57,6 +57,7 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         state=ti["state"],
         try_number=ti["try_number"],
         max_tries=ti["max_tries"],
+        budget_start=row.budget_start,
         task_id=ti["task_id"],
         pool=ti["pool"],
         queue=ti["queue"],

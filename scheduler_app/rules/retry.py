@@ -73,3 +73,12 @@ def _grown_s(delay_s: float, multiplier: float, position: int) -> float:
 def _jitter(key: str, position: int) -> int:
     digest = hashlib.sha256(f"{key}\n{position}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
+
+
+def told_tries(try_number: int, max_tries: int, budget_start: int) -> str:
+    """Which try of how many it is, as "2 of 3"; after a clear "5 (2 of 3 since its clear)"."""
+    position = try_number - budget_start
+    whole = max(max_tries - budget_start + 1, position)
+    if not budget_start:
+        return f"{position} of {whole}"
+    return f"{try_number} ({position} of {whole} since its clear)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler_app.rules import capacity
 from scheduler_app.rules.definition import TriggerRule
+from scheduler_app.rules.retry import told_tries
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, RunState, TaskState
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Facts:
     state: str
     try_number: int = 0
     max_tries: int = 0
+    budget_start: int = 0
     task_id: str = ""
     pool: str = "default"
     queue: str = "default"
@@ -564,7 +566,7 @@ def _at(moment: datetime | None) -> str:
 
 
 def _tries(facts: Facts) -> str:
-    return f"try {facts.try_number} of {max(facts.max_tries + 1, facts.try_number)}"
+    return f"try {told_tries(facts.try_number, facts.max_tries, facts.budget_start)}"
 
 
 def _process(attempt: AttemptFacts) -> str:

@@ -401,7 +401,7 @@ def _ti_line(row: TaskInstanceRow) -> tuple[object, ...]:
     return (
         _name(row),
         f"{row.state} ({row.filter_code})" if row.filter_code else row.state,
-        f"{row.try_number} of {row.max_tries + 1}" if row.try_number else None,
+        row.tries if row.try_number else None,
         _progress(row),
         row.started_at,
         row.ended_at,

@@ -31,6 +31,7 @@ from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from scheduler_app.rules.retry import told_tries
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.rules.visibility import explain
 from scheduler_app.transitions import attempt as moves
@@ -177,6 +178,8 @@ def test_retries_are_counted_afresh_and_the_try_never_falls(world: World) -> Non
     clear(message.ti_id)
     ti = ti_of(message)
     assert (ti.try_number, ti.budget_start, ti.max_tries) == (2, 2, 4)
+    assert told_tries(3, 4, 2) == "3 (1 of 3 since its clear)"
+    assert told_tries(2, 2, 0) == "2 of 3"
     world.tick(message.run_id)
     (third,), world.messages = world.messages, []
     assert Attempt.objects.get(pk=third.attempt_id).try_number == 3
