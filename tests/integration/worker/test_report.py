@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from scheduler_app.models import Checkpoint, Progress
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.transitions.attempt import claim, lose
 from scheduler_app.worker import report
@@ -111,3 +113,20 @@ def test_what_the_database_refuses_to_store_fails_the_task_with_its_words(
     assert attempt.error is not None
     assert attempt.error["type"] == "ReportRefused"
     assert workshop.ti(message).state == "failed"
+
+
+def test_what_the_task_saved_and_the_database_missed_comes_with_the_report(
+    workshop: Workshop, message: Message
+) -> None:
+    """As after the database was away when the task ended: spooled as JSON, and sent later."""
+    made = replace(
+        _claimed(workshop, message, uuid.uuid4()),
+        saves=[{"scope": "flow", "owner": None, "key": "page", "value": 7}],
+        progress={"done": 7, "total": 7, "note": ""},
+    )
+    spooled = report.Report(**json.loads(json.dumps(made.as_json())))
+    assert _send(workshop, spooled) is not None
+    assert _send(workshop, spooled) is not None  # only the answer was lost
+    row = Checkpoint.objects.get()
+    assert (row.owner, row.key, row.value, row.version) == ("f", "page", 7, 1)
+    assert Progress.objects.get(pk=message.attempt_id).done == 7
