@@ -38,7 +38,7 @@ def pytest_load_initial_conftests(
     folder.chmod(0o755)
     early_config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     os.environ["DAYLIGHT_DATA_DIR"] = str(folder)
-    if needs_servers(args, ROOT):
+    if needs_servers(args, ROOT) and not hands_out_tests(early_config):
         postgres = embedded.start_postgres(folder, throw_away=True)
         early_config.add_cleanup(postgres.stop)
         valkey = embedded.start_valkey(folder)
@@ -46,6 +46,12 @@ def pytest_load_initial_conftests(
         os.environ["DATABASE_URL"] = postgres.url
         os.environ["BROKER_URL"] = os.environ["CACHE_URL"] = valkey.url
     return (yield)
+
+
+def hands_out_tests(config: pytest.Config) -> bool:
+    """Whether this process only gives tests to others, each of which starts servers of its own."""
+    is_asked = bool(getattr(config.known_args_namespace, "numprocesses", None))
+    return is_asked and "PYTEST_XDIST_WORKER" not in os.environ
 
 
 def needs_servers(args: Sequence[str], root: Path) -> bool:
