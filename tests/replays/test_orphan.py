@@ -11,6 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from scheduler_app.models import Attempt, TakeOverItem, TaskInstance
+from scheduler_app.operations.clear import clear_task_instances
 from scheduler_app.scheduler.take_over import take_over
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.job import beat_job, start_job
@@ -116,8 +117,11 @@ def test_b043_a_task_cleared_while_worker_and_scheduler_were_dead_begins_anew(
     world.tick(run_id)
     first = world.messages.pop()
     assert world.claim(first) is not None
-    raw.execute("UPDATE task_instance SET state = 'restarting'")  # what a clear writes
     saying.silence(raw)
+    clear_task_instances(
+        ti_ids=[first.ti_id], actor="ana", reason="everything was dead", dry_run=False
+    )
+    assert world.states(run_id) == {"a": "restarting"}, "its old execution is to be stopped first"
     take_over(raw, leases=leases, new_terms=leases.terms())
     assert saying.lose(raw, world) == {run_id}
     assert world.states(run_id) == {"a": "none"}
@@ -128,8 +132,8 @@ def test_b043_a_task_cleared_while_worker_and_scheduler_were_dead_begins_anew(
     world.finish(second)
     assert world.states(run_id) == {"a": "success"}
     old = Attempt.objects.get(pk=first.attempt_id)
-    assert old.outcome == "lost"
-    assert old.filter_code is not None
+    assert (old.outcome, old.filter_code) == ("lost", "superseded_by_clear")
+    saying.assert_nothing_hidden()
     ti = TaskInstance.objects.get()
     assert ti.infra_losses == 0, "a clear begins with a whole budget"
 
