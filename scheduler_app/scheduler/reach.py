@@ -67,9 +67,14 @@ def queue_slots(stations: Iterable[Station], *, carrier: str) -> dict[str, int]:
 
 
 def watch_for_unreached(connection: psycopg.Connection[Any], stations: Iterable[Station]) -> None:
-    """An incident is open for each live worker whose carrier is no live scheduler's."""
+    """An incident is open for each live worker whose carrier is no live scheduler's.
+
+    While no scheduler beats, this one's own beats included, nothing is known and nothing changes.
+    """
     stations = list(stations)
     carriers = {station.carrier for station in stations if station.kind == "scheduler"}
+    if not carriers:
+        return
     unreached = {
         f"{station.hostname}:{station.pid}": station
         for station in stations

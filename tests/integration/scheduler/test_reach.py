@@ -83,6 +83,16 @@ def test_a_worker_of_another_carrier_is_an_incident_until_it_ends(
     assert look() == []
 
 
+def test_nobody_is_out_of_reach_while_no_scheduler_s_beat_is_young(
+    raw: psycopg.Connection[Any],
+) -> None:
+    start(raw, "scheduler", carrier=LOCAL)
+    raw.execute("UPDATE job SET heartbeat_at = heartbeat_at - interval '1 minute'")
+    worker(raw, "default", carrier="celery")  # it beat again sooner after an outage
+    reach.watch_for_unreached(raw, reach.alive(raw, alive_s=20))
+    assert not Incident.objects.exists()
+
+
 def test_a_queue_whose_messages_nobody_takes_is_an_incident_that_names_it(
     raw: psycopg.Connection[Any], world: World
 ) -> None:
