@@ -30,6 +30,6 @@ SELECT t.id AS ti_id, t.run_id, t.task_id, t.map_index, t.try_number, t.max_trie
        t.resume_index, t.next_method, t.next_kwargs,
        extract(epoch FROM clock_timestamp() - t.started_at)::float8 AS elapsed_s, x.run_attempt, x.dispatch_no,
        r.flow_id, r.run_key, r.run_type, r.logical_date, r.data_interval_start,
-       r.data_interval_end, r.conf, v.bundle_id AS bundle_digest
+       r.data_interval_end, r.conf, v.bundle_id AS bundle_digest, r.created_at AS run_created_at
   FROM t, x, run r, flow_version v
  WHERE r.id = t.run_id AND v.id = r.version_id

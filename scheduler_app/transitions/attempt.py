@@ -80,6 +80,7 @@ class Claim:
     data_interval_end: datetime | None
     conf: Any
     bundle_digest: str
+    run_created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

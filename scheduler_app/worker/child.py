@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 
@@ -19,6 +19,9 @@ from scheduler_app.worker.capture import Capture
 from scheduler_app.worker.guard import Guard, release_forks
 from scheduler_app.worker.link import Link
 from scheduler_app.worker.station import Station, station
+
+if TYPE_CHECKING:
+    from scheduler_app.transitions.attempt import Claim
 
 PR_SET_PDEATHSIG: Final = 1
 # What the environment of ``up`` holds and user code has no business with.
@@ -53,6 +56,26 @@ class Child:
     def tell_limit(self, attempt_id: str, limit_s: float | None) -> None:
         """The main process kills this child if it minds neither the limit nor the signal at its end."""
         self.at.notes.write(pid=self.pid, attempt=attempt_id, limit_s=limit_s)
+
+    def tell_claimed(self, attempt_id: str, claimed: Claim, token: int) -> None:
+        """The main process knows what the attempt belongs to, even if the database forgets it."""
+        date, created_at = claimed.logical_date, claimed.run_created_at
+        self.at.notes.write(
+            pid=self.pid,
+            attempt=attempt_id,
+            claimed={
+                "flow_id": claimed.flow_id,
+                "run": claimed.run_id,
+                "run_id": claimed.run_key,
+                "run_type": claimed.run_type,
+                "run_created_at": created_at.isoformat() if created_at else None,
+                "logical_date": date.isoformat() if date else None,
+                "task_id": claimed.task_id,
+                "map_index": claimed.map_index,
+                "try_number": claimed.try_number,
+                "lease_token": token,
+            },
+        )
 
 
 _child: Child | None = None

@@ -130,6 +130,8 @@ def _try_claim(
 
 def _execute(me: Child, delivery: Delivery, claimed: Claim | CallbackClaim) -> Outcome:
     attempt_id = str(delivery.attempt_id)
+    if isinstance(claimed, Claim):
+        me.tell_claimed(attempt_id, claimed, delivery.token)
     began = time.monotonic()
     with me.capture.to(me.at.folder.file(attempt_id, RUNNING)):
         if isinstance(claimed, CallbackClaim):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,12 @@ class NotePipe:
         return cls(read_fd, write_fd)
 
     def write(self, **note: Any) -> None:
-        """The note is on its way; a full pipe drops it."""
+        """The note is on its way; a full pipe drops it, and one too long to stay in one piece is none."""
+        line = json.dumps(note).encode() + b"\n"
+        if len(line) > select.PIPE_BUF:
+            return
         try:
-            os.write(self.write_fd, json.dumps(note).encode() + b"\n")
+            os.write(self.write_fd, line)
         except OSError:  # full, or the main process is gone
             return
 

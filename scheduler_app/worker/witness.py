@@ -29,6 +29,7 @@ from scheduler_app.transitions.inquiry import Holding
 from scheduler_app.worker.facts import Facts, facts_of
 from scheduler_app.worker.folder import REPORT, STOP
 from scheduler_app.worker.link import KeptConnection
+from scheduler_app.worker.memory import remembered
 from scheduler_app.worker.offspring import Process, send
 from scheduler_app.worker.outcome import HANDED_BACK, REPORTED, Outcome
 from scheduler_app.worker.report import Report, signature, storable
@@ -238,6 +239,9 @@ class Witness:
         execution = self._executions.get(note["pid"])
         if execution is None or str(execution.attempt_id) != note["attempt"]:
             return False
+        if "claimed" in note:
+            execution.known = execution.known or remembered(execution.attempt_id, note["claimed"])
+            return True
         limit_s = execution.limit_s = note["limit_s"]
         execution.limit_at = None if limit_s is None else read_at + limit_s
         return True
@@ -314,7 +318,7 @@ class Witness:
         self._notices.changed(topics)
         for execution in young:
             execution.is_announced = True
-            execution.known = found.get(execution.attempt_id)
+            execution.known = found.get(execution.attempt_id) or execution.known
 
     def _settle(self, connection: psycopg.Connection[Any], exit_: Exit) -> None:
         """A report that the child spooled before its end is sent; else what is given back is."""

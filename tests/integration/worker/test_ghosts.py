@@ -99,6 +99,22 @@ def test_an_execution_that_the_database_forgot_is_recorded_with_its_run_and_stop
     assert ExecutorEvent.objects.filter(kind="late_report", verdict="ghost").exists()
 
 
+def test_a_worker_that_never_could_ask_remembers_the_claim(
+    main: Main, raw: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was away, and came back as it was before: nothing was read between."""
+    monkeypatch.setattr("scheduler_app.worker.witness.ANNOUNCE_AFTER_S", 3600)
+    message, _ = main.start(SLOW)
+    remembered(main, message)
+    run = Run.objects.get(pk=message.run_id)
+    Flow.objects.update(current_version=run.version_id)
+    forget(raw, message)
+    ghost = wait_until(lambda: Ghost.objects.filter(kind=ghosts.NO_RECORD).first())
+    assert ghost.detail["run_id"] == run.run_key
+    assert ghost.detail["task_id"] == "t"
+    assert Run.objects.get().filter_code == "ghost_run"
+
+
 def test_an_execution_of_a_run_that_is_still_there_belongs_to_that_run(
     main: Main,
     raw: psycopg.Connection[Any],
