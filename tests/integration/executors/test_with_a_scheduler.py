@@ -49,7 +49,8 @@ def test_a_run_ends_and_so_does_a_fan_of_fifty(workshop: Workshop, hall: Hall) -
     run_id = run_of(workshop, hall, "return 7")
     assert hall.run_ended(run_id) == "success"
     (attempt,) = hall.attempts(run_id)
-    assert (attempt.result, attempt.publish_count, attempt.dispatch_no) == (7, 1, 1)
+    assert (attempt.result, attempt.dispatch_no) == (7, 1)
+    assert attempt.publish_count <= 1, "0 where its claim came before the note of its publishing"
     fan = flow_of("return 1", f"queue={hall.queue!r}").replace(
         "    t()", "    [t() for _ in range(50)]"
     )
