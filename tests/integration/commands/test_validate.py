@@ -115,8 +115,11 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
     usage = call(command, "--help")
     assert usage.code == 0
     verbs = {
-        "flows": ["list", "show", "validate", "trigger", "runs", "terminate", "pause", "unpause"],
-        "tasks": ["state", "why", "log", "event", "terminate"],
+        "flows": [
+            *("list", "show", "validate", "trigger", "runs"),
+            *("terminate", "freeze", "thaw", "pause", "unpause"),
+        ],
+        "tasks": ["state", "why", "log", "event", "terminate", "freeze", "thaw", "clear"],
         "jobs": ["list", "stop"],
     }[command]
     assert re.findall(r"^    (\w+) ", usage.out, re.MULTILINE) == verbs
