@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup run fmt check test acceptance bench lock
+.PHONY: help setup run fmt check test acceptance bench drill chaos lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,14 @@ bench: ## Measure; needs a quiet machine
 
 COMPILE := uv pip compile pyproject.toml --quiet --universal --generate-hashes --python-version 3.11 \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
+DRILL ?= failover
+drill: ## Hold one fire drill on a stack of its own (DRILL=worker-loss)
+	$(PYTHON) manage.py drill $(DRILL)
+
+MINUTES ?= 10
+chaos: ## Random faults over a mixed load, then the checker (MINUTES=10, SEED=7 to repeat)
+	$(PYTHON) manage.py drill chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lock: ## Write the pins and hashes anew from pyproject.toml (needs uv)
 	$(COMPILE) -o requirements/runtime.txt

@@ -282,8 +282,8 @@ def _none_of(what: str, wrong: list[str], *, of: int) -> Finding:
         named += (f"... and {len(wrong) - NAMED_MAX} more",)
     return Finding(
         what=what,
-        expected=f"0 of {of}",
-        seen=f"{len(wrong)} of {of}",
+        expected=f"0 wrong of {of}",
+        seen=f"{len(wrong)} wrong",
         holds=not wrong,
         named=named,
     )

@@ -240,7 +240,7 @@ class Stage:
         self.expect(
             "every standing follows from the facts",
             expected="0 differences",
-            seen=said[-1] if said else "nothing",
+            seen=said[-1].rpartition(": ")[2].rstrip(".") if said else "no answer",
             holds=audit.returncode == 0,
             named=() if audit.returncode == 0 else tuple(said[:-1][: checker.NAMED_MAX]),
         )

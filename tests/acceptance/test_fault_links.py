@@ -198,12 +198,14 @@ def test_a_database_that_holds_every_answer_stops_nothing_for_good(
 ) -> None:
     runs = [stage.run("drill_chain"), stage.run("drill_wait")]
     stage.running(runs[0])
+    demotions = _demotions(stage)
     links.database.hold()
     since = boot_clock_s()
     stage.stack.wait_for("it is held for 6 s", lambda: boot_clock_s() > since + 6, within_s=60)
     links.database.heal()
     healed = boot_clock_s()
     stage.recovered("database link held for 6 s", healed, lambda: stage.ended(*runs))
+    assert _demotions(stage) > demotions, "leaders do not trust their leases so long"
     stage.all_holds()
 
 
@@ -346,3 +348,8 @@ def test_a_full_disk_of_logs_costs_lines_and_no_result(
     stage.stack.wait_for("and when there is room again", lambda: stage.ended(after), within_s=60)
     stage.all_holds()
     _end(stage, pid)
+
+
+def _demotions(stage: Ground) -> int:
+    """How often a leader stopped leading by itself."""
+    return sum(row["kind"] == "demoted" for row in stage.stack.rows("lease-events"))

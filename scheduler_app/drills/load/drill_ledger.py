@@ -47,6 +47,7 @@ def execution(ctx: Context, *, seconds: float = 0.0) -> Iterator[None]:
     The end is written only where the block ended as it should, after the effect.
     """
     note(ctx, "start")
+    print(f"fence {ctx.fence} has begun")  # its log is part of the load
     sleep(seconds)
     yield
     write_effect(ctx)

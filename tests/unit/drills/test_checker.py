@@ -125,7 +125,7 @@ def test_a_hidden_execution_is_found_and_named() -> None:
     found = _broken(lines=(*LINES, _line(START, "unseen", 3, task_id="other")))
     assert list(found) == ["every execution that started has a row"]
     finding = found["every execution that started has a row"]
-    assert (finding.expected, finding.seen) == ("0 of 3", "1 of 3")
+    assert (finding.expected, finding.seen) == ("0 wrong of 3", "1 wrong")
     assert "attempt unseen of drill_fan/drill-1/other try 1" in finding.named[0]
 
 
