@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +19,7 @@ LINE: Final = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
 TIME: Final = "%Y-%m-%dT%H:%M:%S"
 STDOUT: Final = 1
 STDERR: Final = 2
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +35,8 @@ class Capture:
     def __init__(self) -> None:
         self._kept = (os.dup(STDOUT), os.dup(STDERR))
         self._file = -1
-        self._out, self._err = _text(STDOUT), _text(STDERR)
+        self._dropped = _Dropped()
+        self._out, self._err = _text(STDOUT, self._dropped), _text(STDERR, self._dropped)
         self._is_broken = False
         self._broken: list[TextIO] = []
         self._handler = _ToStandardError()
@@ -53,6 +57,7 @@ class Capture:
             self._flush()
             self._turn(*self._kept)
             os.close(self._file)
+            self._tell_of_dropped(path)
 
     def has_printed(self) -> bool:
         """Whether anything was printed so far. Only inside ``to``."""
@@ -67,13 +72,21 @@ class Capture:
         except OSError as error:
             logger.warning("what the attempt prints is not kept", extra={"error": str(error)})
 
+    def _tell_of_dropped(self, path: str) -> None:
+        dropped, self._dropped.size = self._dropped.size, 0
+        if dropped:
+            logger.error(
+                "no room on the disk for what an attempt printed; it went on without it",
+                extra={"file": path, "bytes_dropped": dropped},
+            )
+
     def _reset_python(self) -> None:
         # A task before this one may have put something else in these places, or closed them.
         if self._is_broken or self._out.closed or self._err.closed:
             # What they could not write must not turn up in the next attempt's file, so they are
             # kept from being collected, which would write it out.
             self._broken += [self._out, self._err]
-            self._out, self._err = _text(STDOUT), _text(STDERR)
+            self._out, self._err = _text(STDOUT, self._dropped), _text(STDERR, self._dropped)
             self._is_broken = False
         sys.stdout, sys.stderr = self._out, self._err
         root = logging.getLogger()
@@ -117,10 +130,35 @@ def _flush(stream: TextIO | None) -> bool:
     return True
 
 
-def _text(fd: int) -> TextIO:
-    raw = open(fd, "wb", buffering=0, closefd=False)  # noqa: SIM115 - lives as long as the process
+@dataclass(slots=True)
+class _Dropped:
+    """Bytes that there was no room for."""
+
+    size: int = 0
+
+
+class _Forgiving(io.FileIO):
+    """A descriptor that drops what the disk has no room for: no task fails by what it prints."""
+
+    def __init__(self, fd: int, dropped: _Dropped) -> None:
+        super().__init__(fd, "wb", closefd=False)
+        self._dropped = dropped
+
+    def write(self, data: Any) -> int:
+        """All of it is written, or what there is no room for is counted."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+        size = memoryview(data).nbytes
+        self._dropped.size += size
+        return size
+
+
+def _text(fd: int, dropped: _Dropped) -> TextIO:
     return io.TextIOWrapper(
-        io.BufferedWriter(raw, 64 * 1024),
+        io.BufferedWriter(_Forgiving(fd, dropped), 64 * 1024),
         encoding="utf-8",
         errors="backslashreplace",
         line_buffering=True,

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from scheduler_app.worker.capture import Capture
 
 if TYPE_CHECKING:
@@ -127,3 +129,22 @@ def test_a_file_that_cannot_be_made_costs_the_log_and_not_the_task(tmp_path: Pat
             assert not capture.has_printed()
 
     _in_child(body)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+def test_a_full_disk_costs_lines_and_fails_no_task(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+
+    def body(capture: Capture) -> None:
+        logging.getLogger("scheduler_app").addHandler(logging.FileHandler(said))
+        with capture.to("/dev/full"):
+            for number in range(3):
+                print(f"line {number}", "x" * 100_000)
+            logging.getLogger("daylight.task").info("by logging")
+            sys.stdout.flush()
+        with capture.to(str(tmp_path / "next")):
+            print("there is room again")
+
+    _in_child(body)
+    assert (tmp_path / "next").read_text() == "there is room again\n"
+    assert said.read_text().count("no room on the disk") == 1, "the worker's log says so"
