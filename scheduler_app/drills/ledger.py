@@ -15,16 +15,7 @@ if TYPE_CHECKING:
 
 START: Final = "start"
 END: Final = "end"
-
-_SCHEMA: Final = """
-PRAGMA journal_mode = WAL;
-CREATE TABLE IF NOT EXISTS effect (
-  target TEXT PRIMARY KEY, fence INTEGER NOT NULL, attempt_id TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS written (
-  number INTEGER PRIMARY KEY, target TEXT NOT NULL, fence INTEGER NOT NULL, attempt_id TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS refused (
-  number INTEGER PRIMARY KEY, target TEXT NOT NULL, fence INTEGER NOT NULL, attempt_id TEXT NOT NULL);
-"""
+READ_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,24 +87,28 @@ def read(folder: Path) -> tuple[Line, ...]:
 
 def open_bank(folder: Path) -> None:
     """The bank is there, with empty books."""
-    with closing(sqlite3.connect(folder / "bank")) as bank:
-        bank.executescript(_SCHEMA)
+    (folder / "bank").mkdir()
 
 
 def read_bank(folder: Path) -> Bank:
-    """The books of the bank."""
-    with closing(sqlite3.connect(folder / "bank", timeout=60)) as bank:
-        tables = {
-            name: tuple(
+    """The books of the bank: a file for each target."""
+    written: list[Write] = []
+    refused: list[Write] = []
+    held: list[Write] = []
+    for file in sorted((folder / "bank").iterdir()):
+        if file.name.endswith("-journal"):
+            continue  # of a write that was cut off; who opens the file next undoes it
+        target = file.name.replace("+", "/")
+        with closing(sqlite3.connect(file, timeout=READ_S)) as bank:
+            if not bank.execute("SELECT 1 FROM sqlite_master").fetchone():
+                continue  # nothing was ever committed
+            for fence, attempt_id, is_taken in bank.execute(
+                "SELECT fence, attempt_id, is_taken FROM asked ORDER BY number"
+            ):
+                write = Write(target=target, fence=fence, attempt_id=attempt_id)
+                (written if is_taken else refused).append(write)
+            held += [
                 Write(target=target, fence=fence, attempt_id=attempt_id)
-                for target, fence, attempt_id in bank.execute(
-                    f"SELECT target, fence, attempt_id FROM {table} ORDER BY {order}"  # noqa: S608 - constants
-                )
-            )
-            for name, table, order in (
-                ("written", "written", "number"),
-                ("refused", "refused", "number"),
-                ("held", "effect", "target"),
-            )
-        }
-    return Bank(**tables)
+                for fence, attempt_id in bank.execute("SELECT fence, attempt_id FROM effect")
+            ]
+    return Bank(written=tuple(written), refused=tuple(refused), held=tuple(held))

@@ -19,7 +19,7 @@ LATE_S: Final = 3.0  # how long a woken execution may take to say its last word
 
 def play(stage: Stage) -> None:
     """See the module."""
-    stage.stack.spawn("worker-beside", "worker", "--name", "beside", "--concurrency", "2")
+    _start_beside(stage)
     stage.stack.wait_for(
         "two workers take deliveries",
         lambda: len(_workers(stage)) > 1,
@@ -30,6 +30,11 @@ def play(stage: Stage) -> None:
         _kill_child(stage)
         _kill_worker(stage)
         _stop_worker(stage)
+
+
+def _start_beside(stage: Stage) -> None:
+    """A worker beside the supervisor's; nobody but us starts it again."""
+    stage.stack.spawn("worker-beside", "worker", "--name", "beside", "--concurrency", "2")
 
 
 def _kill_child(stage: Stage) -> None:
@@ -54,6 +59,8 @@ def _kill_worker(stage: Stage) -> None:
     since = boot_clock_s()
     stage.stack.signal(worker, signal.SIGKILL)
     stage.fault(f"a worker (process {worker}) got SIGKILL, and its children die with it")
+    if worker not in stage.stack.pids("worker"):
+        _start_beside(stage)
     took = _measure_next_start(stage, "the task of the killed worker starts again", since, run_id)
     stage.within("another dispatch", took, stage.dead_after_s + stage.ttl_s + BUSY_S)
     first, second = stage.attempts(run_id)[:2]
@@ -70,6 +77,11 @@ def _kill_worker(stage: Stage) -> None:
 
 
 def _stop_worker(stage: Stage) -> None:
+    stage.stack.wait_for(
+        "two workers take deliveries again",
+        lambda: len(_workers(stage)) > 1,
+        within_s=HEALED_WITHIN_S,
+    )
     stop_s = 2 * stage.dead_after_s
     run_id = stage.run("drill_long", seconds=stop_s / 2)
     line = stage.running(run_id)
@@ -129,7 +141,9 @@ def _workers(stage: Stage) -> list[str]:
     return [
         row["id"]
         for row in stage.stack.rows("jobs")
-        if row["kind"] == "worker" and row["progress_at"] > row["started_at"]
+        if row["kind"] == "worker"
+        and row["state"] == "running"
+        and row["progress_at"] > row["started_at"]
     ]
 
 

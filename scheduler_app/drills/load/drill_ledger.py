@@ -1,8 +1,9 @@
 """What each execution writes down outside the product, and the bank that it writes to.
 
 Copied into the flow folder of a drill's stack. The ledger is a file of JSON lines, each appended with
-one write and synced. The bank is a database file in which a target keeps the greatest fence that
-wrote to it, so that an execution which was replaced while it stalled cannot overwrite its successor.
+one write and synced. In the bank a target keeps the greatest fence that wrote to it, so that an
+execution which was replaced while it stalled cannot overwrite its successor. Each target is a database
+file of its own: who is stopped in the middle of a write holds up nobody but its own successor.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 BUSY_S = 120.0  # a stopped process may hold the bank's lock for a while
 SLICE_S = 0.05
 
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS effect ("
+    " target TEXT PRIMARY KEY, fence INTEGER NOT NULL, attempt_id TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS asked ("
+    " number INTEGER PRIMARY KEY, fence INTEGER NOT NULL, attempt_id TEXT NOT NULL,"
+    " is_taken INTEGER NOT NULL)",
+)
 # The guard: a write with a smaller fence than the last one's changes no row.
 GUARDED = """
 INSERT INTO effect (target, fence, attempt_id) VALUES (:target, :fence, :attempt_id)
@@ -97,19 +105,17 @@ def note(ctx: Context, what: str) -> None:
 
 def write_effect(ctx: Context) -> bool:
     """Whether the bank took the write; either way it keeps a record of it."""
-    values = {
-        "target": f"{ctx.flow_id}/{ctx.run_id}/{ctx.task_id}/{ctx.map_index}",
-        "fence": ctx.fence,
-        "attempt_id": ctx.attempt_id,
-    }
-    with closing(sqlite3.connect(f"{folder()}/bank", timeout=BUSY_S, isolation_level=None)) as bank:
+    target = f"{ctx.flow_id}/{ctx.run_id}/{ctx.task_id}/{ctx.map_index}"
+    values = {"target": target, "fence": ctx.fence, "attempt_id": ctx.attempt_id}
+    file = f"{folder()}/bank/{target.replace('/', '+')}"
+    with closing(sqlite3.connect(file, timeout=BUSY_S, isolation_level=None)) as bank:
         bank.execute("BEGIN IMMEDIATE")
+        for table in SCHEMA:
+            bank.execute(table)
         taken = bank.execute(GUARDED, values).rowcount == 1
-        table = "written" if taken else "refused"
         bank.execute(
-            f"INSERT INTO {table} (target, fence, attempt_id)"  # noqa: S608 - one of two names
-            " VALUES (:target, :fence, :attempt_id)",
-            values,
+            "INSERT INTO asked (fence, attempt_id, is_taken) VALUES (:fence, :attempt_id, :taken)",
+            {**values, "taken": taken},
         )
         bank.execute("COMMIT")
     return taken
