@@ -235,11 +235,11 @@ class Stack:
 
     def is_stopped(self, pid: int) -> bool:
         """Whether the process stands still by a signal."""
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        except OSError:
-            return False
-        return text.rpartition(")")[2].split()[0] == "T"
+        return _state_of(pid) == "T"
+
+    def is_alive(self, pid: int) -> bool:
+        """Whether the process runs, or stands still."""
+        return _state_of(pid) not in {"", "Z", "X"}
 
     @property
     def addresses(self) -> Addresses:
@@ -344,6 +344,15 @@ class Stack:
                 error.msg = f"{error.msg}: {error.read().decode(errors='replace')[:500]}"
             raise
         return json.loads(text) if text else None
+
+
+def _state_of(pid: int) -> str:
+    """The letter that the kernel has for what the process does; empty when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[0]
 
 
 def _is_kept(name: str) -> bool:

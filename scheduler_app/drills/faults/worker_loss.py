@@ -142,7 +142,7 @@ def _workers(stage: Stage) -> list[str]:
         row["id"]
         for row in stage.stack.rows("jobs")
         if row["kind"] == "worker"
-        and row["state"] == "running"
+        and stage.stack.is_alive(row["pid"])
         and row["progress_at"] > row["started_at"]
     ]
 
