@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,7 @@ def read_bank(folder: Path) -> Bank:
     for file in sorted((folder / "bank").iterdir()):
         if file.name.endswith("-journal"):
             continue  # of a write that was cut off; who opens the file next undoes it
-        target = file.name.replace("+", "/")
+        target = unquote(file.name)
         with closing(sqlite3.connect(file, timeout=READ_S)) as bank:
             if not bank.execute("SELECT 1 FROM sqlite_master").fetchone():
                 continue  # nothing was ever committed

@@ -85,6 +85,10 @@ class Stack:
             "DRILL_FOLDER": str(self.folder),
             "DAYLIGHT_DATA_DIR": str(self.data_dir),
             "DAYLIGHT_FAILPOINTS_ONCE": str(self.once),
+            # As `up` says it to its own: a scheduler beside it watches the same folders, and so
+            # none of them takes the flows for removed while another is restarted.
+            "DAYLIGHT_FLOWS": str(self.flows),
+            "DAYLIGHT_NO_EXAMPLES": "1",
             **environment,
         }
         self._token = ""

@@ -14,6 +14,7 @@ import sqlite3
 import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +108,7 @@ def write_effect(ctx: Context) -> bool:
     """Whether the bank took the write; either way it keeps a record of it."""
     target = f"{ctx.flow_id}/{ctx.run_id}/{ctx.task_id}/{ctx.map_index}"
     values = {"target": target, "fence": ctx.fence, "attempt_id": ctx.attempt_id}
-    file = f"{folder()}/bank/{target.replace('/', '+')}"
+    file = f"{folder()}/bank/{quote(target, safe='')}"
     with closing(sqlite3.connect(file, timeout=BUSY_S, isolation_level=None)) as bank:
         bank.execute("BEGIN IMMEDIATE")
         for table in SCHEMA:
