@@ -10,7 +10,7 @@ from scheduler_app.models.api_token import ApiToken
 from scheduler_app.models.attempt import Attempt, AttemptLogChunk
 from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation, Review
 from scheduler_app.models.checkpoint import Checkpoint, CheckpointSave, Progress, PushedValue
-from scheduler_app.models.clear import ClearPlan
+from scheduler_app.models.clear import ClearBatch, ClearPlan
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
 from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, TaskStatsCursor
@@ -32,6 +32,7 @@ __all__ = [
     "Case",
     "Checkpoint",
     "CheckpointSave",
+    "ClearBatch",
     "ClearPlan",
     "Counter",
     "ExecutorEvent",

@@ -6,6 +6,28 @@ from django.db import models
 from django.db.models import Q
 
 
+class ClearBatch(models.Model):
+    """One clear of several runs: its plans, one a run, are carried out one after the other.
+
+    It is begun once, and may be gone on with by anybody until every plan was carried out or refused.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    asked = models.JSONField()  # how its runs and task instances were chosen
+    options = models.JSONField()
+    hash = models.CharField(max_length=64)  # of the hashes of its plans
+    actor = models.CharField(max_length=250)
+    reason = models.TextField(default="", blank=True)  # of the act; empty until it is begun
+    note = models.TextField(null=True)  # noqa: DJ001 - null: the runs keep the notes that they have
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    begun_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "clear_batch"
+
+
 class ClearPlan(models.Model):
     """One clear: which task instances it takes and why, until it is carried out or expires.
 
@@ -22,10 +44,24 @@ class ClearPlan(models.Model):
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
+    # Of one that is a part of a clear of several runs; null: it stands alone.
+    batch = models.ForeignKey(
+        ClearBatch, null=True, on_delete=models.CASCADE, db_index=False, related_name="plans"
+    )
+    refusal = models.TextField(null=True)  # noqa: DJ001 - null: its part was not refused
+    # The rows that it changed, as they were before: what an undo puts back. Null: it cannot be undone.
+    undo = models.JSONField(null=True)
+    undone_at = models.DateTimeField(null=True)
+    undone_by = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: it was not undone
 
     class Meta:
         db_table = "clear_plan"
         indexes = [
+            models.Index(
+                fields=["batch", "id"],
+                condition=Q(batch__isnull=False),
+                name="clear_plan_of_batch",
+            ),
             # what is swept: plans that nobody carried out
             models.Index(
                 fields=["expires_at"], condition=Q(used_at__isnull=True), name="clear_plan_unused"

@@ -38,6 +38,9 @@ class Run(Standing):
     ended_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True)
     frozen_at = models.DateTimeField(null=True)
+    # A person said how it ends, or ended it: {"state","actor","reason","callbacks"}. While it is active, it
+    # ends so when the last of its attempts has ended. Stays until something of it is cleared.
+    mark = models.JSONField(null=True)
     retry_count = models.IntegerField(default=0)
     retry_at = models.DateTimeField(null=True)
 

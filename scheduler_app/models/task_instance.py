@@ -59,6 +59,9 @@ class TaskInstance(Standing):
     # stay until it is dispatched anew.
     stop_requested_at = models.DateTimeField(null=True)
     stop_reason = models.TextField(null=True)  # noqa: DJ001 - null: nobody asked
+    # A person said what it is: {"state","actor","reason"}; while its attempt runs on, what it will be when
+    # that has ended. Stays until it is dispatched or cleared.
+    mark = models.JSONField(null=True)
     # What it waits for: {"code","detail","since"}; written by the scheduler when it changes.
     wait = models.JSONField(null=True)
 
