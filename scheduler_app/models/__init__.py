@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from scheduler_app.models.api_token import ApiToken
 from scheduler_app.models.attempt import Attempt, AttemptLogChunk
-from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation, Review
+from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation
 from scheduler_app.models.checkpoint import Checkpoint, CheckpointSave, Progress, PushedValue
 from scheduler_app.models.clear import ClearBatch, ClearPlan
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
 from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, TaskStatsCursor
+from scheduler_app.models.guard import AutomaticAction, Guard, Review
 from scheduler_app.models.job import Job
 from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
 from scheduler_app.models.pool import Pool, Variable
@@ -28,6 +29,7 @@ __all__ = [
     "Attempt",
     "AttemptLogChunk",
     "Audit",
+    "AutomaticAction",
     "Bundle",
     "Case",
     "Checkpoint",
@@ -43,6 +45,7 @@ __all__ = [
     "Freeze",
     "Ghost",
     "GhostAudit",
+    "Guard",
     "Incident",
     "Inquiry",
     "Installation",

@@ -1,4 +1,4 @@
-"""What people and automatic guards did: freezes, audit entries, reviews, cases, incidents."""
+"""What people did and must know of: freezes, audit entries, cases, incidents."""
 
 from __future__ import annotations
 
@@ -43,26 +43,6 @@ class Audit(models.Model):
     class Meta:
         db_table = "audit"
         indexes = [models.Index(fields=["object_kind", "object_id"], name="audit_of_object")]
-
-
-class Review(models.Model):
-    """Something that a guard left for a person to decide."""
-
-    guard = models.CharField(max_length=60)
-    object_kind = models.CharField(max_length=30)
-    object_id = models.CharField(max_length=250)
-    flow_id = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: not about a flow
-    summary = models.TextField()
-    state = models.CharField(
-        max_length=12, default="open"
-    )  # open, acknowledged, resolved, dismissed
-    created_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True)
-    decided_by = models.CharField(max_length=250, default="", blank=True)
-    note = models.TextField(default="", blank=True)
-
-    class Meta:
-        db_table = "review"
 
 
 class Case(models.Model):

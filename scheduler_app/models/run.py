@@ -42,7 +42,11 @@ class Run(Standing):
     # ends so when the last of its attempts has ended. Stays until something of it is cleared.
     mark = models.JSONField(null=True)
     retry_count = models.IntegerField(default=0)
-    retry_at = models.DateTimeField(null=True)
+    retry_at = models.DateTimeField(null=True)  # when its policy begins the next run attempt
+    # Why it waits for that, or why none follows.
+    retry_reason = models.CharField(max_length=250, default="", db_default="", blank=True)
+    # A person ended it or part of it: its policy keeps out. Empty: nobody did.
+    retry_barred = models.CharField(max_length=250, default="", db_default="", blank=True)
 
     class Meta:
         db_table = "run"
@@ -70,6 +74,12 @@ class Run(Standing):
             models.Index(fields=["shard", "id"], condition=Q(is_active=True), name="run_active"),
             # newest runs of a flow; limits per flow
             models.Index(fields=["flow", "-id"], name="run_of_flow"),
+            # runs that wait for their next run attempt
+            models.Index(
+                fields=["shard", "retry_at"],
+                condition=Q(retry_at__isnull=False),
+                name="run_retry_due",
+            ),
             # triggers that wait for the run of a date
             models.Index(fields=["flow", "logical_date"], name="run_of_date"),
         ]
@@ -82,7 +92,9 @@ class RunAttempt(Standing):
     number = models.IntegerField()
     cause = models.CharField(max_length=40)  # created, clear, run_retry
     actor = models.CharField(max_length=250, default="", blank=True)
+    reason = models.TextField(default="", db_default="", blank=True)  # why it began
     state = models.CharField(max_length=16)
+    outcome_reason = models.CharField(max_length=250, default="", db_default="", blank=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
