@@ -18,7 +18,7 @@ from scheduler_app.models.guard import AutomaticAction, Guard, Review
 from scheduler_app.models.job import Job
 from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
 from scheduler_app.models.pool import Pool, Variable
-from scheduler_app.models.record import Record
+from scheduler_app.models.record import Record, Reviewed
 from scheduler_app.models.run import Run, RunAttempt
 from scheduler_app.models.standing import Standing
 from scheduler_app.models.task_instance import TaskInstance
@@ -58,6 +58,7 @@ __all__ = [
     "PushedValue",
     "Record",
     "Review",
+    "Reviewed",
     "Run",
     "RunAttempt",
     "Standing",

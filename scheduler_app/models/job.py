@@ -22,6 +22,14 @@ class Job(models.Model):
     stop_requested_at = models.DateTimeField(null=True)
     stop_requested_by = models.CharField(max_length=250, default="", blank=True)
     stop_reason = models.TextField(default="", blank=True)
+    # A drained scheduler gives up its shards and takes none until it is undrained; it goes on beating.
+    drain_requested_at = models.DateTimeField(null=True)
+    drain_requested_by = models.CharField(max_length=250, default="", db_default="", blank=True)
+    drain_reason = models.TextField(default="", db_default="", blank=True)
+    # Its host's wall clock minus the database's at the newest heartbeat, in seconds, and how far that
+    # may be off: half of the heartbeat's way there and back.
+    clock_ahead_s = models.FloatField(null=True)
+    clock_within_s = models.FloatField(null=True)
     # Of the newest heartbeat: a process that finds another one here has a twin.
     beat_nonce = models.UUIDField(null=True)
     detail = models.JSONField(default=dict)  # queues, concurrency, ...

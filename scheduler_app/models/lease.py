@@ -15,6 +15,8 @@ class Lease(models.Model):
     acquired_at = models.DateTimeField(null=True)
     renewed_at = models.DateTimeField(null=True)
     expires_at = models.DateTimeField(null=True)
+    # Who took it from its holder by hand; empty once somebody holds it again.
+    forced_by = models.CharField(max_length=250, default="", db_default="", blank=True)
 
     class Meta:
         db_table = "lease"

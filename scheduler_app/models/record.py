@@ -33,3 +33,16 @@ class Record(Standing):
     class Meta:
         db_table = "record"
         managed = False
+
+
+class Reviewed(models.Model):
+    """A person has looked at a filtered record or a ghost: who, when, and what they made of it."""
+
+    key = models.CharField(max_length=300)  # noun and id, as ``Record.key``; "ghost:12" for a ghost
+    actor = models.CharField(max_length=250)
+    note = models.TextField(default="", blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "reviewed"
+        constraints = [models.UniqueConstraint(fields=["key"], name="reviewed_of_record")]

@@ -15,9 +15,11 @@ import psycopg
 from django.conf import settings
 
 from scheduler_app.processes import database
+from scheduler_app.processes.host_clock import wall_clock_s
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.inquiry import answer_inquiries, open_inquiries
 from scheduler_app.transitions.job import (
+    Clock,
     JobAnswer,
     beat_job,
     bury_jobs,
@@ -70,6 +72,8 @@ class JobRow:
         self._holdings = holdings  # which attempts this process runs, when somebody asks
         self._on_twin = on_twin or _leave
         self._is_stop_heard = False
+        self._is_drained = False
+        self._clock: Clock | None = None  # as the newest heartbeat measured it
         self._failures = 0  # heartbeats that failed and are not counted yet
         # One of these is in the row: the newest, or an older one if an answer was lost or the
         # database went back to a state of before. A copy of this process leaves others.
@@ -99,6 +103,11 @@ class JobRow:
         if not self._has_progressed:
             self._has_progressed = True
             self._detail_changed = True
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether somebody wants this process to give up its part of the work and take no more."""
+        return self._is_drained
 
     def set_detail(self, **values: Any) -> None:
         """The next beat stores these values in the row's detail."""
@@ -182,7 +191,8 @@ class JobRow:
         progressed: bool,
         detail: dict[str, Any] | None,
     ) -> JobAnswer:
-        return beat_job(
+        sent = wall_clock_s()
+        answer = beat_job(
             connection,
             job_id=self.id,
             progressed=progressed,
@@ -190,7 +200,16 @@ class JobRow:
             pid=os.getpid(),
             before=before,
             nonce=nonce,
+            clock=self._clock,
         )
+        heard = wall_clock_s()
+        if answer.at is not None:
+            middle = (sent + heard) / 2
+            self._clock = Clock(
+                ahead_s=round(middle - answer.at.timestamp(), 4),
+                within_s=round(abs(heard - sent) / 2, 4),
+            )
+        return answer
 
     def _count_failures(self, connection: psycopg.Connection[Any]) -> None:
         failures = self._failures
@@ -199,6 +218,7 @@ class JobRow:
 
     def _heed(self, answer: JobAnswer) -> None:
         """A stop is passed on once; a copy leaves without touching what is the original's."""
+        self._heed_drain(answer)
         if answer.has_twin:
             logger.critical(
                 "another process beats under this job row: this copy ends",
@@ -211,6 +231,12 @@ class JobRow:
                 "a stop was asked for", extra={"kind": self.kind, "reason": answer.stop_reason}
             )
             self._on_stop()
+
+    def _heed_drain(self, answer: JobAnswer) -> None:
+        if answer.is_drained != self._is_drained:
+            self._is_drained = answer.is_drained
+            said = "drained" if answer.is_drained else "undrained"
+            logger.info("this process is %s", said, extra={"kind": self.kind})
 
 
 def _leave() -> None:

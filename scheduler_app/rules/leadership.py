@@ -36,6 +36,11 @@ class Cause(StrEnum):
     EXPIRED = "expired"  # its holder had not renewed it: a fail-over
     RELEASED = "released"  # its holder had given it up
     TAKEN_BACK = "taken_back"  # by the process that had stopped trusting it
+    FORCED = "forced"  # a person took it from its holder: a fail-over
+
+
+# Its holder had not given it up: what it was deciding may have been cut off.
+FAIL_OVERS: Final = (Cause.EXPIRED, Cause.FORCED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,8 @@ def explain(kind: str, token: int, detail: Mapping[str, Any] | None) -> str:
             late = _seconds(said.get("late_s"))
             behind = f" {late} after" if late else " after"
             return f"Renewed{behind} it had run out; nobody had taken it, so it goes on."
+        case LeaseEventKind.RELEASED if said.get("forced_by"):
+            return f"Taken from its holder by {said['forced_by']}: {_plain(said.get('why'))}."
         case LeaseEventKind.RELEASED:
             return f"Given up: {_plain(said.get('why'))}."
         case LeaseEventKind.DEMOTED:
@@ -130,6 +137,8 @@ def _acquired(token: int, said: Mapping[str, Any]) -> str:
             return f"Taken over with token {token}: the lease of token {old}{last} had run out.{nobody}"
         case Cause.RELEASED:
             return f"Taken with token {token}: token {old} had been given up.{nobody}"
+        case Cause.FORCED:
+            return f"Taken with token {token}: token {old} had been released by hand.{nobody}"
         case Cause.TAKEN_BACK:
             return f"Taken back with token {token} by the process that had stopped trusting token {old}."
         case _:
@@ -141,6 +150,10 @@ def _fenced(said: Mapping[str, Any]) -> str:
     presented, current = said.get("token_presented"), said.get("token_current")
     if current is None:
         return f"A write{step} was refused: token {presented}, and the lease's row is gone."
+    if presented is not None and presented == current and said.get("holder_current", "") is None:
+        return (
+            f"A write{step} was refused: token {presented} had been released, and nobody holds it."
+        )
     if presented is not None and presented == current:
         return f"A write{step} was refused: token {presented} is current, and another holds it."
     return f"A write{step} was refused: token {presented} < {current}."

@@ -107,11 +107,21 @@ class Leases:
         record_fenced_writes(connection, holder=self.holder, terms=terms, shards=shards, step=step)
 
     def balance(
-        self, connection: psycopg.Connection[Any], *, dead_after_s: float
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        dead_after_s: float,
+        is_drained: bool = False,
     ) -> dict[int, int]:
-        """Toward the fair share: newly acquired terms, if any. Called by the loop, at a safe point."""
+        """Toward the fair share: newly acquired terms, if any. Called by the loop, at a safe point.
+
+        A drained scheduler gives up what it holds, and its share is nothing.
+        """
         with self._lock:
             held = dict(self._terms)
+        if is_drained:
+            self.give_up(connection, held, why="the scheduler is drained")
+            return {}
         silent = self._silent(connection)
         shards, free, long_free, peers = self._look(connection, held, dead_after_s, silent)
         plan = leadership.balance(
@@ -282,7 +292,7 @@ class Leases:
             if self._on_copied is not None:
                 self._on_copied()
             return
-        why = "its renewal found that another scheduler had taken the lease"
+        why = "its renewal found that the lease is its own no longer"
         record_demotion(connection, holder=self.holder, terms=lost, why=why)
 
     def _demote(self, why: str, *, stale_only: bool) -> None:
@@ -314,7 +324,8 @@ WITH peer AS (
          count(l.shard) FILTER (WHERE l.expires_at < clock_timestamp()
                                    OR l.shard = ANY(%(silent)s::int[])) AS expired
     FROM job j LEFT JOIN lease l ON l.holder = j.id
-   WHERE j.kind = 'scheduler' AND j.ended_at IS NULL AND j.id <> %(me)s
+   WHERE j.kind = 'scheduler' AND j.ended_at IS NULL AND j.drain_requested_at IS NULL
+     AND j.id <> %(me)s
      AND least(j.heartbeat_at, j.progress_at)
          > clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8)
    GROUP BY j.id),

@@ -360,7 +360,9 @@ class Scheduler:
         before = self._leases.terms()
         # A peer that has missed two beats may be the one whose lease ran out just now: nothing is
         # given up to it, and nothing kept free.
-        self._unscanned |= self._leases.balance(connection, dead_after_s=settings.JOB_ALIVE_S)
+        self._unscanned |= self._leases.balance(
+            connection, dead_after_s=settings.JOB_ALIVE_S, is_drained=self._job.is_drained
+        )
         held = self._leases.terms()
         if before.keys() - held.keys():
             self._notices.wake(leases=1)

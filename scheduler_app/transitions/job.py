@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from scheduler_app.transitions.counters import count
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     import psycopg
@@ -23,6 +24,16 @@ class JobAnswer:
     stop_reason: str | None  # null: it may go on
     has_twin: bool = False  # the row carries another process's pid, or a nonce that was not named
     nonce: UUID | None = None  # that the row carries, where it was not named
+    is_drained: bool = False  # a scheduler: it gives up its shards and takes none
+    at: datetime | None = None  # of the heartbeat, by the database's clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """How far a process's wall clock was ahead of the database's, and how far that may be off."""
+
+    ahead_s: float
+    within_s: float
 
 
 def start_job(
@@ -57,21 +68,24 @@ def beat_job(
     pid: int | None = None,
     before: UUID | None = None,
     nonce: UUID | None = None,
+    clock: Clock | None = None,
 ) -> JobAnswer:
     """The heartbeat is now, and the progress too if the loop got on; what the row says.
 
     ``pid`` is the process's own, ``before`` the nonce that it left in the row, ``nonce`` the one
     that it leaves now. Whoever finds another pid or nonce there changes nothing. Without them
-    nothing is compared.
+    nothing is compared. ``clock`` is what the heartbeat before measured.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "UPDATE job SET heartbeat_at = clock_timestamp(), state = 'running',"
             " progress_at = CASE WHEN %(progressed)s THEN clock_timestamp() ELSE progress_at END,"
-            " detail = coalesce(%(detail)s, detail), beat_nonce = coalesce(%(nonce)s, beat_nonce)"
+            " detail = coalesce(%(detail)s, detail), beat_nonce = coalesce(%(nonce)s, beat_nonce),"
+            " clock_ahead_s = coalesce(%(ahead_s)s, clock_ahead_s),"
+            " clock_within_s = coalesce(%(within_s)s, clock_within_s)"
             " WHERE id = %(job)s AND ended_at IS NULL AND pid = coalesce(%(pid)s, pid)"
             "  AND (%(nonce)s::uuid IS NULL OR beat_nonce = %(before)s)"
-            " RETURNING stop_requested_at, stop_reason",
+            " RETURNING stop_requested_at, stop_reason, drain_requested_at, heartbeat_at",
             {
                 "job": job_id,
                 "progressed": progressed,
@@ -79,11 +93,17 @@ def beat_job(
                 "pid": pid,
                 "before": before,
                 "nonce": nonce,
+                "ahead_s": None if clock is None else clock.ahead_s,
+                "within_s": None if clock is None else clock.within_s,
             },
         )
         row = cursor.fetchone()
     if row is not None:
-        return JobAnswer(stop_reason=row["stop_reason"] if row["stop_requested_at"] else None)
+        return JobAnswer(
+            stop_reason=row["stop_reason"] if row["stop_requested_at"] else None,
+            is_drained=row["drain_requested_at"] is not None,
+            at=row["heartbeat_at"],
+        )
     row = _read(connection, job_id)
     if row is None or row["ended_at"] is not None:
         return _answer(row)
@@ -99,7 +119,8 @@ def read_job(connection: psycopg.Connection[Any], *, job_id: UUID) -> JobAnswer:
 def _read(connection: psycopg.Connection[Any], job_id: UUID) -> dict[str, Any] | None:
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "SELECT ended_at, stop_requested_at, stop_reason, pid, beat_nonce FROM job"
+            "SELECT ended_at, stop_requested_at, stop_reason, pid, beat_nonce, drain_requested_at"
+            " FROM job"
             " WHERE id = %s",
             [job_id],
         )
@@ -111,7 +132,10 @@ def _answer(row: dict[str, Any] | None) -> JobAnswer:
         return JobAnswer(stop_reason="its job row is gone")
     if row["ended_at"] is not None:
         return JobAnswer(stop_reason="somebody ended its job row")
-    return JobAnswer(stop_reason=row["stop_reason"] if row["stop_requested_at"] else None)
+    return JobAnswer(
+        stop_reason=row["stop_reason"] if row["stop_requested_at"] else None,
+        is_drained=row["drain_requested_at"] is not None,
+    )
 
 
 def ask_job_to_stop(
@@ -126,6 +150,33 @@ def ask_job_to_stop(
             "UPDATE job SET stop_requested_at = clock_timestamp(), stop_requested_by = %s,"
             " stop_reason = %s WHERE id = %s AND ended_at IS NULL AND stop_requested_at IS NULL",
             [actor, reason, job_id],
+        )
+        return cursor.rowcount == 1
+
+
+def drain_job(
+    connection: psycopg.Connection[Any], *, job_id: UUID, actor: str, reason: str
+) -> bool:
+    """The scheduler reads within a second that it is drained; whether this call was the first to ask.
+
+    A process that has ended, or is drained already, is left as it is.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE job SET drain_requested_at = clock_timestamp(), drain_requested_by = %s,"
+            " drain_reason = %s WHERE id = %s AND ended_at IS NULL AND drain_requested_at IS NULL",
+            [actor, reason, job_id],
+        )
+        return cursor.rowcount == 1
+
+
+def undrain_job(connection: psycopg.Connection[Any], *, job_id: UUID) -> bool:
+    """The scheduler takes its share of the shards again; whether it was drained."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE job SET drain_requested_at = NULL, drain_requested_by = '', drain_reason = ''"
+            " WHERE id = %s AND ended_at IS NULL AND drain_requested_at IS NOT NULL",
+            [job_id],
         )
         return cursor.rowcount == 1
 

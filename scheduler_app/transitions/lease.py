@@ -29,7 +29,8 @@ WITH free AS (
   SELECT shard, holder AS old_holder, token AS old_token, renewed_at AS old_renewed_at,
          expires_at AS old_expires_at,
          CASE WHEN holder = %(holder)s THEN 'taken_back' WHEN holder IS NOT NULL THEN 'expired'
-              WHEN token = 0 THEN 'first' ELSE 'released' END AS cause
+              WHEN token = 0 THEN 'first' WHEN forced_by <> '' THEN 'forced'
+              ELSE 'released' END AS cause
     FROM lease LEFT JOIN unnest(%(silent_shard)s::int[], %(silent_seen)s::timestamptz[])
       AS s(silent, seen) ON s.silent = shard
    WHERE holder IS NULL OR expires_at < clock_timestamp() OR renewed_at = s.seen
@@ -37,7 +38,7 @@ WITH free AS (
    ORDER BY expires_at NULLS FIRST, shard LIMIT %(want)s FOR UPDATE OF lease SKIP LOCKED),
 taken AS (
   UPDATE lease l
-     SET holder = %(holder)s, token = l.token + 1, acquired_at = clock_timestamp(),
+     SET holder = %(holder)s, token = l.token + 1, forced_by = '', acquired_at = clock_timestamp(),
          renewed_at = clock_timestamp(),
          expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s::float8)
     FROM free WHERE l.shard = free.shard
@@ -54,7 +55,7 @@ acquired AS (
   SELECT shard, 'acquired', %(holder)s, token, acquired_at,
          jsonb_build_object('cause', cause, 'from', old_holder::text, 'old_token', old_token,
                             'old_renewed_at', old_renewed_at, 'old_expires_at', old_expires_at,
-                            'gap_s', CASE WHEN cause IN ('expired', 'released') THEN
+                            'gap_s', CASE WHEN cause IN ('expired', 'released', 'forced') THEN
                                greatest(0, extract(epoch FROM acquired_at - old_expires_at)) END,
                             'ttl_s', %(ttl_s)s::float8)
     FROM taken)
@@ -99,6 +100,22 @@ released AS (
 INSERT INTO lease_event (shard, kind, holder, token, at, detail)
 SELECT shard, 'released', %(holder)s, token, clock_timestamp(),
        jsonb_build_object('why', %(why)s::text) FROM released
+RETURNING shard
+"""
+
+# The holder may be alive: FOR UPDATE waits for its deciding transactions, and the next one is refused.
+_FORCE = """
+WITH it AS (
+  SELECT shard, token, holder, expires_at FROM lease
+   WHERE shard = %(shard)s AND token = %(token)s AND holder IS NOT NULL FOR UPDATE),
+freed AS (
+  UPDATE lease l SET holder = NULL, expires_at = clock_timestamp(), forced_by = %(actor)s
+    FROM it WHERE l.shard = it.shard RETURNING l.shard)
+INSERT INTO lease_event (shard, kind, holder, token, at, detail)
+SELECT it.shard, 'released', it.holder, it.token, clock_timestamp(),
+       jsonb_build_object('why', %(why)s::text, 'forced_by', %(actor)s::text,
+                          'would_have_run_out_at', it.expires_at)
+  FROM it JOIN freed USING (shard)
 RETURNING shard
 """
 
@@ -182,6 +199,18 @@ def release(
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(_RELEASE, {**_arrays(terms), "holder": holder, "why": why})
         return frozenset(row[0] for row in cursor.fetchall())
+
+
+def force_release(
+    connection: psycopg.Connection[Any], *, shard: int, token: int, actor: str, why: str
+) -> bool:
+    """Nobody holds the shard, whatever its holder thinks; whether it was held with this token.
+
+    Waits for a transaction that has proved the lease. What the holder decides after it is refused.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_FORCE, {"shard": shard, "token": token, "actor": actor, "why": why})
+        return cursor.fetchone() is not None
 
 
 def prove(connection: psycopg.Connection[Any], *, holder: UUID, terms: Mapping[int, int]) -> None:

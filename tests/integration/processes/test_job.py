@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,7 +23,13 @@ from scheduler_app.queries import jobs, metrics, shown
 from scheduler_app.queries.filters import JobFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.scheduler import reach
-from scheduler_app.transitions.job import ask_job_to_stop, beat_job, end_job
+from scheduler_app.transitions.job import (
+    ask_job_to_stop,
+    beat_job,
+    drain_job,
+    end_job,
+    undrain_job,
+)
 from tests import factories
 from tests.integration.simulation.clock import Clock
 from tests.workshop import wait_until
@@ -261,3 +268,31 @@ def test_a_beat_of_a_raw_connection_compares_nothing(raw: psycopg.Connection[Any
     with database.connect("lease") as connection:
         assert beat_job(connection, job_id=job.pk, progressed=True).stop_reason is None
     del raw
+
+
+def test_a_heartbeat_measures_how_far_this_clock_is_from_the_databases(
+    raw: psycopg.Connection[Any], process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "wall_clock_s", lambda: time.time() + 300)
+    process.row.beat(raw)  # measures
+    process.row.beat(raw)  # tells
+    row = Job.objects.get(pk=process.row.id)
+    assert row.clock_ahead_s is not None
+    assert row.clock_within_s is not None
+    assert 300 - 60 < row.clock_ahead_s < 300 + 60
+    assert abs(row.clock_ahead_s - 300) <= row.clock_within_s + 1
+
+
+def test_a_process_reads_that_it_is_drained_and_that_it_is_no_more(
+    raw: psycopg.Connection[Any],
+) -> None:
+    process = Process(kind="scheduler")
+    process.row.start()
+    try:
+        drain_job(raw, job_id=process.row.id, actor="ada", reason="r")
+        wait_until(lambda: process.row.is_drained)
+        undrain_job(raw, job_id=process.row.id)
+        wait_until(lambda: not process.row.is_drained)
+        assert process.told == []
+    finally:
+        process.row.end()
