@@ -12,7 +12,15 @@ from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
 from scheduler_app.authoring.fencing import StaleFence, fenced, fenced_upsert
 from scheduler_app.authoring.flow import Flow, flow
+from scheduler_app.authoring.notifiers import (
+    AppriseNotifier,
+    EmailNotifier,
+    Notifier,
+    SlackNotifier,
+    WebhookNotifier,
+)
 from scheduler_app.authoring.saving import Superseded
+from scheduler_app.authoring.secret import Secret
 from scheduler_app.authoring.sensors import (
     Sensor,
     WaitForEvent,
@@ -35,17 +43,22 @@ from scheduler_app.authoring.triggers import (
 )
 
 __all__ = [
+    "AppriseNotifier",
     "Context",
     "Defer",
     "DeferralTimeout",
+    "EmailNotifier",
     "EventTrigger",
     "FileTrigger",
     "Flow",
     "HttpTrigger",
+    "Notifier",
     "PollTrigger",
     "Reschedule",
     "RunTrigger",
+    "Secret",
     "Sensor",
+    "SlackNotifier",
     "SqlTrigger",
     "StaleFence",
     "Superseded",
@@ -59,6 +72,7 @@ __all__ = [
     "WaitForRun",
     "WaitForSql",
     "WaitForTime",
+    "WebhookNotifier",
     "fenced",
     "fenced_upsert",
     "flow",

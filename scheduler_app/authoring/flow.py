@@ -22,11 +22,18 @@ from scheduler_app.authoring.faults import (
     place_of_function,
     refuse,
 )
+from scheduler_app.authoring.notifiers import KINDS as NOTIFIERS
+from scheduler_app.authoring.notifiers import Notifier
 from scheduler_app.authoring.options import TASK_OPTIONS, BadOption, check_options
 from scheduler_app.authoring.registry import register
 from scheduler_app.rules import graph, timetable
 from scheduler_app.rules.callbacks import OF_RUN
-from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
+from scheduler_app.rules.definition import (
+    DEADLINE_FROM,
+    FlowDefinition,
+    TaskDefinition,
+    to_dict,
+)
 from scheduler_app.rules.errors import DefinitionError, InvalidInput
 
 if TYPE_CHECKING:
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 
 ACTIVE_MAX: Final = 100_000  # runs of a flow, or tasks of a run, at a time
 TAG_COUNT_MAX: Final = 100
+ALERTS_MAX: Final = 20
 
 
 class Flow:
@@ -83,7 +91,8 @@ def flow(function: Callable[[], object] | None = None, /, **options: object) -> 
     """The flow that the function's body describes: ``@flow`` or ``@flow(schedule="@daily")``.
 
     Options: flow_id, schedule (cron, preset or None), timezone, start_date, end_date, catchup,
-    max_active_runs, max_active_tasks, run_timeout, description, tags, owner, params, default_args
+    max_active_runs, max_active_tasks, run_timeout, deadline, deadline_from ("start" or
+    "data_interval_end"), expected_within, alerts (notifiers), description, tags, owner, params, default_args
     (options for every task), on_success_callback, on_failure_callback (of its runs),
     is_paused_upon_creation. The body runs once, here.
     """
@@ -319,6 +328,26 @@ def _params(value: object) -> dict[str, Any]:
     return copied
 
 
+def _deadline_from(value: object) -> str:
+    if not isinstance(value, str) or value not in DEADLINE_FROM:
+        raise BadOption(f"one of {', '.join(DEADLINE_FROM)}")
+    return str(value)
+
+
+def _alerts(value: object) -> tuple[dict[str, Any], ...]:
+    given = [value] if isinstance(value, Notifier) else value
+    if (
+        not isinstance(given, (list, tuple))
+        or len(given) > ALERTS_MAX
+        or not all(isinstance(one, Notifier) and one.kind in NOTIFIERS for one in given)
+    ):
+        raise BadOption(
+            f"a list of at most {ALERTS_MAX} of WebhookNotifier, EmailNotifier, SlackNotifier and"
+            " AppriseNotifier"
+        )
+    return tuple(one.described() for one in given)
+
+
 _active_count: Final = option_checks.whole_number(1, ACTIVE_MAX)
 
 FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
@@ -331,6 +360,13 @@ FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "max_active_runs": ("max_active_runs", _active_count),
     "max_active_tasks": ("max_active_tasks", _active_count),
     "run_timeout": ("run_timeout_s", option_checks.optional(option_checks.positive_duration_s)),
+    "deadline": ("deadline_s", option_checks.optional(option_checks.positive_duration_s)),
+    "deadline_from": ("deadline_from", _deadline_from),
+    "expected_within": (
+        "expected_within_s",
+        option_checks.optional(option_checks.positive_duration_s),
+    ),
+    "alerts": ("alerts", _alerts),
     "description": ("description", option_checks.text),
     "tags": ("tags", _tags),
     "owner": ("owner", option_checks.text),

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from scheduler_app.models.api_token import ApiToken
 from scheduler_app.models.attempt import Attempt, AttemptLogChunk
-from scheduler_app.models.audit import Audit, Case, Counter, Freeze, Incident, Installation
+from scheduler_app.models.audit import (
+    Alert,
+    Audit,
+    Case,
+    Counter,
+    Freeze,
+    Incident,
+    Installation,
+)
 from scheduler_app.models.checkpoint import Checkpoint, CheckpointSave, Progress, PushedValue
 from scheduler_app.models.clear import ClearBatch, ClearPlan
 from scheduler_app.models.executor_event import ExecutorEvent
@@ -25,6 +33,7 @@ from scheduler_app.models.task_instance import TaskInstance
 from scheduler_app.models.trigger import ExternalEvent, Trigger
 
 __all__ = [
+    "Alert",
     "ApiToken",
     "Attempt",
     "AttemptLogChunk",

@@ -36,7 +36,9 @@ class Run(Standing):
     queued_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
-    deadline_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(null=True)  # by its flow's run_timeout: it is ended then
+    late_at = models.DateTimeField(null=True)  # by its flow's deadline: a person is told then
+    is_late_judged = models.BooleanField(default=False, db_default=False)
     frozen_at = models.DateTimeField(null=True)
     # A person said how it ends, or ended it: {"state","actor","reason","callbacks"}. While it is active, it
     # ends so when the last of its attempts has ended. Stays until something of it is cleared.
@@ -72,6 +74,12 @@ class Run(Standing):
             filtered_at_index("run"),
             # the sweep over active runs, per shard
             models.Index(fields=["shard", "id"], condition=Q(is_active=True), name="run_active"),
+            # deadlines that are still to be looked at
+            models.Index(
+                fields=["shard", "late_at"],
+                condition=Q(late_at__isnull=False, is_late_judged=False),
+                name="run_late",
+            ),
             # newest runs of a flow; limits per flow
             models.Index(fields=["flow", "-id"], name="run_of_flow"),
             # runs that wait for their next run attempt

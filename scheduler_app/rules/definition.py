@@ -22,6 +22,10 @@ ID_RULE: Final = "1 to 250 letters, digits, '_', '.' or '-'"
 RUN_ID_RULE: Final = "1 to 250 of A-Z a-z 0-9 _ . ~ : + -"
 
 
+# What a deadline is counted from.
+DEADLINE_FROM: Final = ("start", "data_interval_end")
+
+
 class TriggerRule(StrEnum):
     """When a task may start, seen from its direct upstream task instances."""
 
@@ -73,6 +77,12 @@ class FlowDefinition:
     owner: str = ""
     params: dict[str, Any] = field(default_factory=dict)  # declared defaults of conf
     callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of its runs
+    # A run should have ended so long after its start, or after the end of its data interval.
+    deadline_s: float | None = None
+    deadline_from: str = DEADLINE_FROM[0]
+    # A scheduled run should have begun so long after it was due.
+    expected_within_s: float | None = None
+    alerts: tuple[dict[str, Any], ...] = field(default=(), hash=False)  # notifiers, described
     is_paused_upon_creation: bool = False
 
     def task(self, task_id: str) -> TaskDefinition:
@@ -83,6 +93,11 @@ class FlowDefinition:
         raise KeyError(task_id)
 
 
+# Options of flows that came later: left out where they have their default, for the same reason.
+_LATER_OPTIONS: Final = ("deadline_s", "deadline_from", "expected_within_s", "alerts")
+_DEFAULTS: Final = {f.name: f.default for f in fields(FlowDefinition) if f.name in _LATER_OPTIONS}
+
+
 def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     """The definition as plain JSON values, with the format number."""
     raw: dict[str, Any] = {"format": FORMAT, **json.loads(json.dumps(asdict(definition)))}
@@ -90,6 +105,9 @@ def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     for part in (raw, *raw["tasks"]):
         if not part["callbacks"]:
             del part["callbacks"]
+    for name in _LATER_OPTIONS:
+        if raw[name] == json.loads(json.dumps(_DEFAULTS[name])):
+            del raw[name]
     for task in raw["tasks"]:
         if task["suspect_factor"] is None:
             del task["suspect_factor"]
@@ -114,6 +132,7 @@ def _from_dict(raw: dict[str, Any]) -> FlowDefinition:
     values["tasks"] = tuple(_task_from_dict(task) for task in raw["tasks"])
     values["tags"] = tuple(raw.get("tags", ()))
     values["callbacks"] = _callbacks_from_dict(raw)
+    values["alerts"] = tuple(raw.get("alerts", ()))
     return FlowDefinition(**values)
 
 
