@@ -32,7 +32,7 @@ COUNTED_MAX: Final = 10_000  # rows; a list counts no further
 SECRETS: Final[dict[str, frozenset[str]]] = {
     "auth.user": frozenset({"password"}),
     "scheduler_app.apitoken": frozenset({"digest", "stamp"}),
-    "scheduler_app.variable": frozenset({"value"}),
+    "scheduler_app.variable": frozenset({"value", "sealed"}),
 }
 
 # What may be asked for of a row: the verb, and the page that shows what would follow.

@@ -41,6 +41,7 @@ from scheduler_app.authoring.triggers import (
     TimeTrigger,
     Trigger,
 )
+from scheduler_app.authoring.variables import NoSuchVariable, Variable, VariablesOutOfReach
 
 __all__ = [
     "AppriseNotifier",
@@ -52,6 +53,7 @@ __all__ = [
     "FileTrigger",
     "Flow",
     "HttpTrigger",
+    "NoSuchVariable",
     "Notifier",
     "PollTrigger",
     "Reschedule",
@@ -66,6 +68,8 @@ __all__ = [
     "TimeTrigger",
     "Trigger",
     "TriggerFailed",
+    "Variable",
+    "VariablesOutOfReach",
     "WaitForEvent",
     "WaitForFile",
     "WaitForHttp",

@@ -139,6 +139,8 @@ WORKER_CONCURRENCY: Final = readers.integer(
 
 # -- Secrets ----------------------------------------------------------------------------------
 
+VARIABLE_KEY_CHARACTERS_MIN: Final = 32
+
 
 def _secret_key() -> tuple[str, bool]:
     """The key, and whether it is only this process's own."""
@@ -152,6 +154,13 @@ def _secret_key() -> tuple[str, bool]:
 
 
 SECRET_KEY, SECRET_KEY_IS_OWN = _secret_key()
+# What secrets among the variables are sealed under, newest first: long random texts. Without any,
+# the data folder has them (scheduler_app/processes/sealing.py).
+VARIABLE_KEYS: Final = readers.words("DAYLIGHT_VARIABLE_KEYS")
+if any(len(key) < VARIABLE_KEY_CHARACTERS_MIN for key in VARIABLE_KEYS):
+    raise ImproperlyConfigured(
+        f"DAYLIGHT_VARIABLE_KEYS: each key needs {VARIABLE_KEY_CHARACTERS_MIN} characters or more"
+    )
 
 # -- Django -----------------------------------------------------------------------------------
 

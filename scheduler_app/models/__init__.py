@@ -25,12 +25,13 @@ from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, 
 from scheduler_app.models.guard import AutomaticAction, Guard, Review
 from scheduler_app.models.job import Job
 from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
-from scheduler_app.models.pool import Pool, Variable
+from scheduler_app.models.pool import Pool
 from scheduler_app.models.record import Record, Reviewed
 from scheduler_app.models.run import Run, RunAttempt
 from scheduler_app.models.standing import Standing
 from scheduler_app.models.task_instance import TaskInstance
 from scheduler_app.models.trigger import ExternalEvent, Trigger
+from scheduler_app.models.variable import Variable, VariableChange
 
 __all__ = [
     "Alert",
@@ -78,4 +79,5 @@ __all__ = [
     "TaskStatsCursor",
     "Trigger",
     "Variable",
+    "VariableChange",
 ]

@@ -1,4 +1,4 @@
-"""Pools and variables: what flows share."""
+"""Pools: slots that flows share."""
 
 from __future__ import annotations
 
@@ -15,17 +15,3 @@ class Pool(models.Model):
 
     class Meta:
         db_table = "pool"
-
-
-class Variable(models.Model):
-    """A named JSON value that flows read and write."""
-
-    key = models.CharField(max_length=250, primary_key=True)
-    value = models.JSONField(null=True)
-    description = models.TextField(default="", blank=True)
-    is_secret = models.BooleanField(default=False)
-    updated_at = models.DateTimeField()
-    updated_by = models.CharField(max_length=250, default="", blank=True)
-
-    class Meta:
-        db_table = "variable"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from scheduler_app.authoring import callbacks
+from scheduler_app.authoring import callbacks, variables
 from scheduler_app.authoring.callback_context import (
     RunPicture,
     TaskInstancePicture,
@@ -24,6 +24,7 @@ from scheduler_app.worker.guard import TaskStopped
 from scheduler_app.worker.link import GaveUp
 from scheduler_app.worker.load import load_in_time, within
 from scheduler_app.worker.offspring import end_offspring
+from scheduler_app.worker.variables import WorkerVariables
 
 if TYPE_CHECKING:
     from scheduler_app.authoring.flow import Flow
@@ -42,12 +43,16 @@ def run_callback(me: Child, delivery: Delivery, claimed: CallbackClaim) -> repor
         flow = load_in_time(me, attempt_id, digest=claimed.bundle_digest, flow_id=claimed.flow_id)
         callback = _callable_of(flow, claimed)
         context = _context(me, flow, claimed)
-        within(
-            me,
-            attempt_id,
-            lambda: callbacks.call(callback, context),
-            settings.CALLBACK_TIMEOUT_S,
+        own = WorkerVariables(
+            me=me, delivery=delivery, actor=_name(claimed), flow_id=claimed.flow_id
         )
+        with variables.served_by(own):
+            within(
+                me,
+                attempt_id,
+                lambda: callbacks.call(callback, context),
+                settings.CALLBACK_TIMEOUT_S,
+            )
     except (TaskStopped, GaveUp):
         asked = me.guard.stop or {}
         if asked.get("hand_back"):
@@ -59,9 +64,12 @@ def run_callback(me: Child, delivery: Delivery, claimed: CallbackClaim) -> repor
         return _report(delivery, AttemptOutcome.TERMINATED, reason=explain(why, stage))
     except BaseException as error:  # noqa: BLE001 - user code may raise anything; all of it is a failure
         described = report.describe(error)
-        me.capture.say(described["traceback"])
         reason = f"{described['type']}: {described['message']}"[: report.MESSAGE_MAX]
-        return _report(delivery, AttemptOutcome.FAILED, reason=reason, error=described)
+        failed = _report(delivery, AttemptOutcome.FAILED, reason=reason, error=described)
+        failed = report.masked(failed, me.hidden)
+        assert failed.error is not None
+        me.capture.say(failed.error["traceback"])
+        return failed
     return _report(delivery, AttemptOutcome.SUCCESS)
 
 
@@ -82,6 +90,12 @@ def _report(
         reason=reason,
         error=error,
     )
+
+
+def _name(claimed: CallbackClaim) -> str:
+    """How it signs what it writes."""
+    of = claimed.flow_id if claimed.task_id is None else f"{claimed.flow_id}.{claimed.task_id}"
+    return f"{claimed.callback['on']} callback of {of}"
 
 
 def _callable_of(flow: Flow, claimed: CallbackClaim) -> callbacks.Callback:

@@ -12,12 +12,14 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
+import psycopg
 from django.conf import settings
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.worker.capture import Capture
 from scheduler_app.worker.guard import Guard, release_forks
 from scheduler_app.worker.link import Link
+from scheduler_app.worker.masks import Masks
 from scheduler_app.worker.station import Station, station
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ _KEPT_BACK: Final = re.compile(
     r".*_URL|PG[A-Z]+|DAYLIGHT_.*(SECRET|PASSWORD|TOKEN|KEY).*", re.IGNORECASE
 )
 
+logger = logging.getLogger(__name__)
+
 
 class Child:
     """One pool child: its link to the database, its capture, its guard."""
@@ -39,6 +43,7 @@ class Child:
         self.link = Link(on_wait=lambda waits: at.notes.write(pid=self.pid, waits=waits))
         self.notices = Notices(settings.CACHE_URL, lend=self.link.once)
         self.capture = Capture()
+        self.masks = Masks()
         self.guard = Guard(at.folder)
         self.loaded: set[str] = set()  # digests of bundles whose code has run here
         self._environment = dict(os.environ)
@@ -52,6 +57,14 @@ class Child:
         with contextlib.suppress(OSError):  # a folder that is gone
             os.chdir(self._folder)
         self.guard.install()
+
+    def hidden(self, text: str) -> str:
+        """The text without secrets; while the database is away, without those known so far."""
+        try:
+            self.link.once(self.masks.refresh)
+        except psycopg.Error as error:
+            logger.warning("secrets are not looked up", extra={"error": str(error).strip()})
+        return self.masks.hide_text(text)
 
     def tell_limit(self, attempt_id: str, limit_s: float | None) -> None:
         """The main process kills this child if it minds neither the limit nor the signal at its end."""

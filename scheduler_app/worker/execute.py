@@ -12,6 +12,7 @@ import psycopg
 from django.conf import settings
 from psycopg.rows import tuple_row
 
+from scheduler_app.authoring import variables
 from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks
 from scheduler_app.rules.definition import TaskDefinition, from_dict
@@ -38,6 +39,7 @@ from scheduler_app.worker.offspring import end_offspring
 from scheduler_app.worker.outcome import HANDED_BACK, REFUSED, REPORTED, UNCLAIMED, Outcome
 from scheduler_app.worker.refuse import Delivery, read_facts, record_refusal, refusal_code
 from scheduler_app.worker.saver import Saver
+from scheduler_app.worker.variables import WorkerVariables
 
 if TYPE_CHECKING:
     from scheduler_app.authoring.call import TaskCall
@@ -163,7 +165,7 @@ def _store_log(me: Child, attempt_id: UUID, *, is_young: bool) -> int:
     def store(connection: psycopg.Connection[Any]) -> None:
         if not is_young:  # the main process has shipped some of it
             tail.offset = log_length(connection, attempt_id=attempt_id)
-        logs.store_new(connection, me.at.folder, attempt_id, tail)
+        logs.store_new(connection, me.at.folder, attempt_id, tail, masks=me.masks)
 
     try:
         me.link.once(store)
@@ -213,6 +215,7 @@ def _come_to(me: Child, delivery: Delivery, claimed: Claim, saver: Saver) -> rep
         if me.guard.is_over_limit:
             end_offspring(me.pid, since=me.guard.began)
         failed = report.failure(claimed, **ids, error=error, task=task or _stored_task(me, claimed))
+        failed = report.masked(failed, me.hidden)
         assert failed.error is not None
         me.capture.say(failed.error["traceback"])
         return failed
@@ -232,7 +235,8 @@ def _stopped(
         return None
     why = str(asked.get("why", "it was asked to stop"))
     me.capture.say(f"Stopped: {why}")
-    return report.stopped(claimed, **ids, why=why, stage=stage, error=error)
+    stopped = report.stopped(claimed, **ids, why=why, stage=stage, error=error)
+    return report.masked(stopped, me.hidden)
 
 
 def _task_of(flow: Flow, task_id: str) -> tuple[TaskDefinition, TaskCall]:
@@ -271,12 +275,20 @@ def _call(
             give_up=me.guard.asked_to_stop,
         )
         results = {task_id: found[task_id, -1] for task_id in needed}
-    return within(
-        me,
-        str(delivery.attempt_id),
-        lambda: run_task(call, ctx, results, claimed, bytes_max=settings.RESULT_BYTES_MAX),
-        task.timeout_s,
+    own = WorkerVariables(
+        me=me,
+        delivery=delivery,
+        actor=f"task {claimed.flow_id}.{claimed.task_id}",
+        flow_id=claimed.flow_id,
+        saver=saver,
     )
+    with variables.served_by(own):
+        return within(
+            me,
+            str(delivery.attempt_id),
+            lambda: run_task(call, ctx, results, claimed, bytes_max=settings.RESULT_BYTES_MAX),
+            task.timeout_s,
+        )
 
 
 def _stored_task(me: Child, claimed: Claim) -> TaskDefinition | None:

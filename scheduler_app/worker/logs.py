@@ -21,6 +21,7 @@ from django.conf import settings
 from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks, log_length
 from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, WorkerFolder
 from scheduler_app.worker.link import KeptConnection
+from scheduler_app.worker.masks import STAR, Masks
 
 if TYPE_CHECKING:
     from scheduler_app.hints.notices import Notices
@@ -57,6 +58,7 @@ class Logs:
         self._witness = witness
         self._notices = notices
         self._kept = KeptConnection("logs")
+        self._masks = Masks()
         self._tails: dict[UUID, Tail] = {}
         self._ended: dict[UUID, int] = {}  # bytes that the child says are stored
         self._woken = threading.Event()
@@ -109,7 +111,7 @@ class Logs:
         for attempt_id, stored in list(self._ended.items()):
             tail = self._tails.setdefault(attempt_id, Tail())
             tail.offset = max(tail.offset, stored)
-            if store_new(self._kept.get(), self._at.folder, attempt_id, tail):
+            if store_new(self._kept.get(), self._at.folder, attempt_id, tail, masks=self._masks):
                 printed.add(attempt_id)
             for suffix in (RUNNING, KILLED, PRINTED):
                 self._at.folder.drop(attempt_id, suffix)
@@ -126,21 +128,36 @@ class Logs:
         path = self._at.folder.file(attempt_id, RUNNING)
         if not _has_more(path, tail):
             return False
-        shipped = store_new(self._kept.get(), self._at.folder, attempt_id, tail)
+        shipped = store_new(
+            self._kept.get(),
+            self._at.folder,
+            attempt_id,
+            tail,
+            masks=self._masks,
+            is_ended=False,
+        )
         if tail.is_cut:
             _shorten(path)
         return shipped
 
 
 def store_new(
-    connection: psycopg.Connection[Any], folder: WorkerFolder, attempt_id: UUID, tail: Tail
+    connection: psycopg.Connection[Any],
+    folder: WorkerFolder,
+    attempt_id: UUID,
+    tail: Tail,
+    *,
+    masks: Masks,
+    is_ended: bool = True,
 ) -> bool:
-    """What the attempt printed since is stored, and ``tail`` is at its end; whether there was any.
+    """What the attempt printed since is stored without secrets; whether there was any.
 
+    ``tail`` is at its end, or, while the attempt goes on, before what may be a secret's beginning.
     Another process may store parts of the same log at the same time. Raises ``psycopg.Error``.
     """
     stored = False
-    while batch := _next_batch(folder, attempt_id, tail):
+    masks.refresh(connection)
+    while batch := _next_batch(folder, attempt_id, tail, masks, is_ended=is_ended):
         try:
             append_log_chunks(connection, chunks=batch)
         except psycopg.errors.UniqueViolation:
@@ -154,35 +171,43 @@ def store_new(
 def ship_abandoned(connection: psycopg.Connection[Any], folder: WorkerFolder) -> int:
     """The logs that a dead worker left are stored and their files gone; how many there were."""
     left = folder.attempts(RUNNING, KILLED, PRINTED)
+    masks = Masks()
     for stem, suffix in left:
-        store_new(connection, folder, UUID(stem), Tail())
+        store_new(connection, folder, UUID(stem), Tail(), masks=masks)
         folder.drop(stem, suffix)
     return len(left)
 
 
-def _next_batch(folder: WorkerFolder, attempt_id: UUID, tail: Tail) -> list[LogChunk]:
+def _next_batch(
+    folder: WorkerFolder, attempt_id: UUID, tail: Tail, masks: Masks, *, is_ended: bool
+) -> list[LogChunk]:
     """The next bytes of the log, as chunks; none at its end, or once it was cut."""
-    batch: list[LogChunk] = []
     file = None if tail.is_cut else _open(folder, attempt_id)
     if file is None:
-        return batch
-    offset = tail.offset
+        return []
+    room = settings.LOG_BYTES_MAX - tail.offset
+    # One byte more than there is room for tells whether anything is cut off.
+    wanted = min(BATCH_BYTES, room + 1)
     with file:
-        file.seek(offset)
-        while offset - tail.offset < BATCH_BYTES:
-            room = settings.LOG_BYTES_MAX - offset
-            # One byte more than there is room for tells whether anything is cut off.
-            data = file.read(min(CHUNK_BYTES, room + 1))
-            if not data:
-                break
-            is_cut = len(data) > room
-            if is_cut:
-                data = data[:room] + notice()
-            batch.append(LogChunk(attempt_id=attempt_id, start_offset=offset, data=data))
-            offset += len(data)
-            if is_cut:
-                break
-    return batch
+        file.seek(tail.offset)
+        data = file.read(wanted)
+    is_cut = len(data) > room
+    data = data[:room] if is_cut else data
+    settled = masks.settled(data)
+    if is_cut:
+        data = masks.hide(data[:settled]) + STAR * (len(data) - settled) + notice()
+    elif len(data) == wanted or not is_ended:
+        data = masks.hide(data[:settled])  # the rest is looked at again with what follows it
+    else:
+        data = masks.hide(data)
+    return [
+        LogChunk(
+            attempt_id=attempt_id,
+            start_offset=tail.offset + start,
+            data=data[start : start + CHUNK_BYTES],
+        )
+        for start in range(0, len(data), CHUNK_BYTES)
+    ]
 
 
 def _has_more(path: str, tail: Tail) -> bool:

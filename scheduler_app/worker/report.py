@@ -29,6 +29,8 @@ from scheduler_app.transitions.trigger import Wait, defer
 from scheduler_app.worker.facts import Facts, facts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scheduler_app.rules.definition import TaskDefinition
     from scheduler_app.rules.stopping import Stage
     from scheduler_app.transitions.attempt import Claim
@@ -231,6 +233,16 @@ def describe(error: BaseException) -> dict[str, Any]:
         "message": storable(message, MESSAGE_MAX),
         "traceback": storable(_traceback(error), TRACEBACK_MAX),
     }
+
+
+def masked(report: Report, hide: Callable[[str], str]) -> Report:
+    """The report of a failure without secrets in its texts."""
+    error = report.error
+    return replace(
+        report,
+        reason=None if report.reason is None else hide(report.reason),
+        error=None if error is None else {name: hide(str(text)) for name, text in error.items()},
+    )
 
 
 def storable(text: str, length_max: int) -> str:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+@pytest.fixture(autouse=True)
+def _sealed_under(settings: Any) -> None:
+    """Secrets among the variables have a key."""
+    settings.VARIABLE_KEYS = ["a key of the tests, long enough for it"]
+
+
 @pytest.fixture
 def raw(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
     """A raw connection as the scheduler has it."""

@@ -14,6 +14,7 @@ import pytest
 from scheduler_app.models import AttemptLogChunk
 from scheduler_app.transitions.attempt_log import LogChunk, append_log_chunks
 from scheduler_app.worker import folder, leftovers, logs, witness
+from scheduler_app.worker.masks import Masks
 from tests.together import together
 from tests.workshop import Hints, log_of, wait_until
 
@@ -132,9 +133,13 @@ def test_an_insert_whose_answer_was_lost_doubles_and_loses_nothing(
         with monkeypatch.context() as patch:
             patch.setattr("scheduler_app.worker.logs.append_log_chunks", cut)
             with pytest.raises(psycopg.OperationalError):
-                logs.store_new(workshop.connection, workshop.folder, message.attempt_id, tail)
+                logs.store_new(
+                    workshop.connection, workshop.folder, message.attempt_id, tail, masks=Masks()
+                )
         file.write(b" and more")
-    assert logs.store_new(workshop.connection, workshop.folder, message.attempt_id, tail)
+    assert logs.store_new(
+        workshop.connection, workshop.folder, message.attempt_id, tail, masks=Masks()
+    )
     assert log_of(message) == b"some and more"
 
 
@@ -148,7 +153,7 @@ def test_two_writers_of_one_log_at_once_leave_no_gap_and_no_overlap(workshop: Wo
         tail = logs.Tail()
         deadline = time.monotonic() + 10
         while tail.offset < len(whole) and time.monotonic() < deadline:
-            logs.store_new(connection, workshop.folder, message.attempt_id, tail)
+            logs.store_new(connection, workshop.folder, message.attempt_id, tail, masks=Masks())
 
     def write(connection: Any) -> None:
         del connection
