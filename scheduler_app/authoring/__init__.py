@@ -19,6 +19,7 @@ from scheduler_app.authoring.notifiers import (
     SlackNotifier,
     WebhookNotifier,
 )
+from scheduler_app.authoring.run_retry import Guards, RunRetry
 from scheduler_app.authoring.saving import Superseded
 from scheduler_app.authoring.secret import Secret
 from scheduler_app.authoring.sensors import (
@@ -52,11 +53,13 @@ __all__ = [
     "EventTrigger",
     "FileTrigger",
     "Flow",
+    "Guards",
     "HttpTrigger",
     "NoSuchVariable",
     "Notifier",
     "PollTrigger",
     "Reschedule",
+    "RunRetry",
     "RunTrigger",
     "Secret",
     "Sensor",

@@ -10,7 +10,7 @@ from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
-from scheduler_app.authoring import callbacks
+from scheduler_app.authoring import callbacks, run_retry
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import Building, building
 from scheduler_app.authoring.faults import (
@@ -91,8 +91,8 @@ def flow(function: Callable[[], object] | None = None, /, **options: object) -> 
     """The flow that the function's body describes: ``@flow`` or ``@flow(schedule="@daily")``.
 
     Options: flow_id, schedule (cron, preset or None), timezone, start_date, end_date, catchup,
-    max_active_runs, max_active_tasks, run_timeout, deadline, deadline_from ("start" or
-    "data_interval_end"), expected_within, alerts (notifiers), description, tags, owner, params, default_args
+    max_active_runs, max_active_tasks, run_timeout, run_retry, guards, deadline, deadline_from ("start"
+    or "data_interval_end"), expected_within, alerts (notifiers), description, tags, owner, params, default_args
     (options for every task), on_success_callback, on_failure_callback (of its runs),
     is_paused_upon_creation. The body runs once, here.
     """
@@ -367,6 +367,8 @@ FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
         option_checks.optional(option_checks.positive_duration_s),
     ),
     "alerts": ("alerts", _alerts),
+    "run_retry": ("run_retry", run_retry.run_retry),
+    "guards": ("guards", run_retry.guards),
     "description": ("description", option_checks.text),
     "tags": ("tags", _tags),
     "owner": ("owner", option_checks.text),

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from scheduler_app.rules.errors import DefinitionError
+from scheduler_app.rules.guards import GuardLimits, limits_from
+from scheduler_app.rules.run_retry import RunRetryPolicy, policy_from
 
 FORMAT: Final = 1  # grows when the stored shape changes in a way that from_dict must know
 FLOW_OR_TASK_ID: Final = re.compile(r"[\w.-]{1,250}")
@@ -72,6 +74,10 @@ class FlowDefinition:
     max_active_runs: int = 16
     max_active_tasks: int = 64
     run_timeout_s: float | None = None
+    run_retry: RunRetryPolicy | None = None
+    guards: GuardLimits | None = (
+        None  # of automatic actions on it; None = as the installation has it
+    )
     description: str = ""
     tags: tuple[str, ...] = ()
     owner: str = ""
@@ -94,7 +100,14 @@ class FlowDefinition:
 
 
 # Options of flows that came later: left out where they have their default, for the same reason.
-_LATER_OPTIONS: Final = ("deadline_s", "deadline_from", "expected_within_s", "alerts")
+_LATER_OPTIONS: Final = (
+    "deadline_s",
+    "deadline_from",
+    "expected_within_s",
+    "alerts",
+    "run_retry",
+    "guards",
+)
 _DEFAULTS: Final = {f.name: f.default for f in fields(FlowDefinition) if f.name in _LATER_OPTIONS}
 
 
@@ -133,6 +146,10 @@ def _from_dict(raw: dict[str, Any]) -> FlowDefinition:
     values["tags"] = tuple(raw.get("tags", ()))
     values["callbacks"] = _callbacks_from_dict(raw)
     values["alerts"] = tuple(raw.get("alerts", ()))
+    if raw.get("run_retry") is not None:
+        values["run_retry"] = policy_from(raw["run_retry"])
+    if raw.get("guards") is not None:
+        values["guards"] = limits_from(raw["guards"])
     return FlowDefinition(**values)
 
 

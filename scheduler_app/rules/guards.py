@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,10 +157,10 @@ def refuse(guard: Effective, past: Past, size: Size) -> Refusal | None:
     return None
 
 
-def limits_from(raw: Mapping[str, object] | None) -> GuardLimits:
+def limits_from(raw: Mapping[str, Any]) -> GuardLimits:
     """The limits that a stored definition has; unknown keys of a newer writer are ignored."""
     known = {one.name for one in fields(GuardLimits)}
-    return GuardLimits(**{k: v for k, v in (raw or {}).items() if k in known})  # type: ignore[arg-type] # as stored
+    return GuardLimits(**{k: v for k, v in raw.items() if k in known})
 
 
 def _nearest(several: Sequence[GuardLimits]) -> GuardLimits:

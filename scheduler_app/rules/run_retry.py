@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules import clear
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 COOLDOWN_CAP_S: Final = 30 * 86_400.0  # no policy waits longer
 EXPONENT_MAX: Final = 1_000_000
@@ -110,6 +110,18 @@ def decide(
         verdict=Verdict.RETRY,
         reason=f"{told(retry_count + 1, policy)} follows{because}.",
         in_s=cooldown_s(policy, attempt),
+    )
+
+
+def policy_from(raw: Mapping[str, Any]) -> RunRetryPolicy:
+    """The policy of a stored definition; unknown keys of a newer writer are ignored."""
+    known = {one.name for one in fields(RunRetryPolicy)}
+    return RunRetryPolicy(
+        **{
+            key: tuple(value) if key == "on" else value
+            for key, value in raw.items()
+            if key in known
+        }
     )
 
 
