@@ -38,6 +38,9 @@ class Clear:
     actor: str
     reason: str
     new_run_attempt: int | None  # the run attempt that it begins; null: it begins none
+    cause: str = "clear"  # of that run attempt: clear or run_retry
+    # Whether the run's policy has its whole budget of run retries again: a person cleared the run.
+    is_afresh: bool = False
 
 
 def lock_instances(connection: psycopg.Connection[Any], *, run_id: int) -> list[dict[str, Any]]:
@@ -111,6 +114,9 @@ def reopen_run(connection: psycopg.Connection[Any], *, run_id: int, by: Clear) -
         "run": run_id,
         "number": by.new_run_attempt,
         "actor": by.actor,
+        "cause": by.cause,
+        "reason": by.reason,
+        "is_afresh": by.is_afresh,
         "detail": Jsonb(_told(by)),
     }
     with connection.cursor() as cursor:
@@ -129,13 +135,15 @@ WITH old AS (
    WHERE ra.run_id = %(run)s AND ra.filter_code IS NULL
   RETURNING ra.id),
 new AS (
-  INSERT INTO run_attempt (run_id, number, cause, actor, state, started_at)
-  SELECT r.id, %(number)s, 'clear', %(actor)s,
+  INSERT INTO run_attempt (run_id, number, cause, actor, reason, state, started_at)
+  SELECT r.id, %(number)s, %(cause)s, %(actor)s, %(reason)s,
          CASE r.state WHEN 'running' THEN 'running' ELSE 'queued' END,
          CASE r.state WHEN 'running' THEN clock_timestamp() END
     FROM run r WHERE r.id = %(run)s AND (SELECT count(*) FROM old) >= 0
   RETURNING run_id)
-UPDATE run SET run_attempt = %(number)s FROM new WHERE run.id = new.run_id
+UPDATE run SET run_attempt = %(number)s,
+               retry_count = CASE WHEN %(is_afresh)s THEN 0 ELSE run.retry_count END
+  FROM new WHERE run.id = new.run_id
 """
 _REOPEN: Final = """
 WITH r AS (
