@@ -19,6 +19,7 @@ from scheduler_app.config import readers, timing
 from scheduler_app.launch import addresses
 from scheduler_app.launch.arguments import CONCURRENCY_MAX as _CONCURRENCY_MAX
 from scheduler_app.launch.arguments import EXECUTORS
+from scheduler_app.rules.guards import GuardLimits
 
 BASE_DIR: Final = Path(__file__).resolve().parents[2]
 
@@ -89,6 +90,19 @@ SCHEDULER_SWEEP_INTERVAL_S: Final = readers.number(
 )
 # After a pool child ended without a report, its own report may still arrive so long.
 EXIT_GRACE_S: Final = readers.number("DAYLIGHT_EXIT_GRACE_S", LEASE_TTL_S / 3)
+
+# -- Guards of automatic actions --------------------------------------------------------------
+
+# Run retries and clears of services, a flow and kind each. What an operator or the flow says wins.
+GUARD_LIMITS: Final = GuardLimits(
+    cooldown_s=readers.number("DAYLIGHT_GUARD_COOLDOWN_S", 0.0, least=0),
+    actions_max=readers.integer("DAYLIGHT_GUARD_ACTIONS_MAX", 60, least=0),
+    window_s=readers.number("DAYLIGHT_GUARD_WINDOW_S", 3600.0, least=1),
+    runs_max=readers.integer("DAYLIGHT_GUARD_RUNS_MAX", 10, least=0),
+    task_instances_max=readers.integer("DAYLIGHT_GUARD_TASK_INSTANCES_MAX", 1000, least=0),
+)
+# Users in this group are services: what they clear over the API is automatic.
+SERVICES_GROUP: Final = readers.text("DAYLIGHT_SERVICES_GROUP", "services")
 
 # -- Ghosts -----------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Attempt(Standing):
     is_accepted = models.BooleanField(default=False)
     outcome_reason = models.TextField(null=True)  # noqa: DJ001 - null: nothing to add
     result = models.JSONField(null=True)
-    error = models.JSONField(null=True)  # {"type","message","traceback"}
+    error = models.JSONField(null=True)  # {"type","message","traceback","bases"}
     nonce = models.UUIDField(null=True)  # of the delivery that claimed it
     worker_job_id = models.UUIDField(null=True)
     hostname = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null until claimed

@@ -139,7 +139,7 @@ def check_exists(scope: Scope) -> str | None:
             run = Run.objects.filter(pk=scope.id).first()
             if run is None:
                 raise NotFound(f"there is no run {scope.id}", field="run")
-            if not run.is_active:
+            if not run.is_active and run.retry_at is None:
                 raise Conflict(
                     f"Run {run.run_key} has ended as {run.state}; nothing is left to hold."
                 )

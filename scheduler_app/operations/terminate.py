@@ -16,6 +16,7 @@ from scheduler_app.rules.errors import Conflict, NotAllowed, NotFound
 from scheduler_app.rules.states import RUN_TERMINAL, RunState, TaskState
 from scheduler_app.transitions.audit import record_audit
 from scheduler_app.transitions.run import end_queued_run, lock_run
+from scheduler_app.transitions.run_retry import bar_retry
 from scheduler_app.transitions.task_instance import lock_open, terminate
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ def _effect(one: OpenInstance, processes: Mapping[UUID, str]) -> str:
 def _act(plan: TerminationPlan, run: Mapping[str, Any], *, why: str) -> None:
     ids = [one.id for one in plan.included]
     terminate(connection.connection, ti_ids=ids, reason=why)
+    # What a person ended, no policy begins again.
+    bar_retry(connection.connection, run_id=run["id"], why=why)
     if run["state"] == RunState.QUEUED:
         end_queued_run(connection.connection, run_id=run["id"], reason=why)
     topics = ["runs", "home", f"run:{run['id']}", *(f"ti:{ti_id}" for ti_id in ids[:AUDITED_MAX])]

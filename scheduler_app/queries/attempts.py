@@ -72,7 +72,7 @@ class AttemptDetail(AttemptRow):
     """One attempt with what lists leave out, since it may be large."""
 
     result: Any
-    error: Mapping[str, Any] | None  # {"type", "message", "traceback"}
+    error: Mapping[str, Any] | None  # {"type", "message", "traceback", "bases"}
     progress: Mapping[str, Any] | None  # {"done", "total", "note", "at"}, by its own word
 
 

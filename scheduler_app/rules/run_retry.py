@@ -116,13 +116,9 @@ def decide(
 def policy_from(raw: Mapping[str, Any]) -> RunRetryPolicy:
     """The policy of a stored definition; unknown keys of a newer writer are ignored."""
     known = {one.name for one in fields(RunRetryPolicy)}
-    return RunRetryPolicy(
-        **{
-            key: tuple(value) if key == "on" else value
-            for key, value in raw.items()
-            if key in known
-        }
-    )
+    values = {key: value for key, value in raw.items() if key in known}
+    values["on"] = tuple(raw.get("on", ()))
+    return RunRetryPolicy(**values)
 
 
 def cooldown_s(policy: RunRetryPolicy, position: int) -> float:

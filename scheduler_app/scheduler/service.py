@@ -17,7 +17,7 @@ from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database, failpoints
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
-from scheduler_app.scheduler import callbacks, orphans, reach, sweep
+from scheduler_app.scheduler import callbacks, orphans, reach, run_retries, sweep
 from scheduler_app.scheduler.audit_ghosts import audit_ghosts
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
@@ -29,6 +29,7 @@ from scheduler_app.scheduler.suspects import suspects
 from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.scheduler.thaw import thaw_due
 from scheduler_app.scheduler.tick import Outcome, Ticker
+from scheduler_app.scheduler.versions import Versions
 from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.identity import database_identity
 from scheduler_app.transitions.incident import raise_incident
@@ -73,6 +74,7 @@ class Scheduler:
         )
         self._doorbell = Doorbell(settings.CACHE_URL)
         self._ticker = Ticker(self._leases)
+        self._versions = Versions()
         self._started = time.monotonic()
         self._connection: psycopg.Connection[Any] | None = None
         self._identity = ""
@@ -85,7 +87,9 @@ class Scheduler:
         self._is_copy = False  # another process goes on under this one's id
         self._had_callbacks = False  # when the last sweep looked
         self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
-        self._next: dict[str, float] = dict.fromkeys(("sweep", "balance", "runs", "events"), 0.0)
+        self._next: dict[str, float] = dict.fromkeys(
+            ("sweep", "balance", "runs", "events", "retries"), 0.0
+        )
         self._orphans_at = 0.0  # looked for by the first sweep from then on
         # Not in the first moments of a stack, when workers have not said yet what they execute.
         self._next["audit"] = time.monotonic() + settings.GHOST_AUDIT_INTERVAL_S
@@ -167,6 +171,8 @@ class Scheduler:
             self._judge(connection, terms)
         if now >= self._next["sweep"]:
             self._sweep(connection, terms)
+        if now >= self._next["retries"]:
+            self._begin_run_attempts(connection, terms)
         if now >= self._next["audit"]:
             self._audit(connection, terms)
         due = {run_id for run_id, at in self._retry_at.items() if at <= now}
@@ -245,6 +251,7 @@ class Scheduler:
         if outcome.ended_flows:
             # A flow at its limit of active runs may go on with its schedule.
             self._next["runs"] = min(self._next["runs"], now)
+            self._next["retries"] = min(self._next["retries"], now)
 
     def _create_runs(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
         try:
@@ -259,6 +266,27 @@ class Scheduler:
         if not created and due_in_s is not None and due_in_s <= 0:
             pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S
         self._next["runs"] = time.monotonic() + min(pause_s, settings.SCHEDULER_SWEEP_INTERVAL_S)
+
+    def _begin_run_attempts(
+        self, connection: psycopg.Connection[Any], terms: dict[int, int]
+    ) -> None:
+        """What failed runs' policies ask for by now has begun."""
+        try:
+            moved, next_in_s = run_retries.begin_due(
+                connection, leases=self._leases, terms=terms, versions=self._versions
+            )
+            if run_retries.resolve_overtaken(connection, leases=self._leases, terms=terms):
+                self._notices.changed(["reviews", "home"])
+        except Fenced as error:
+            self._leases.refused(connection, error, terms, "run_retries")
+            raise
+        pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S
+        self._next["retries"] = time.monotonic() + min(next_in_s or pause_s, pause_s)
+        if moved:
+            self._dirty |= moved
+            self._notices.changed(
+                ["runs", "home", "reviews", *(f"run:{run_id}" for run_id in moved)]
+            )
 
     def _judge(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
         try:
@@ -377,7 +405,7 @@ class Scheduler:
             self._leases.refused(connection, error, self._unscanned, "take_over")
             raise
         self._unscanned = {}
-        self._next.update(sweep=0.0, runs=0.0, events=0.0)
+        self._next.update(sweep=0.0, runs=0.0, events=0.0, retries=0.0)
         self._orphans_at = 0.0
         self._notices.changed(["leases", "home"])
 

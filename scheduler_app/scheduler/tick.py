@@ -12,7 +12,7 @@ from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
-from scheduler_app.scheduler import dispatch_attempts
+from scheduler_app.scheduler import dispatch_attempts, run_retries
 from scheduler_app.scheduler.dispatch_attempts import Ready
 from scheduler_app.scheduler.run_timeouts import end_overdue
 from scheduler_app.scheduler.run_views import RunView, RunViews
@@ -26,7 +26,7 @@ from scheduler_app.transitions.run import end_run, lock_active_runs, start_runs
 from scheduler_app.transitions.task_instance import mark_task_instances, note_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     import psycopg
@@ -118,6 +118,15 @@ class Ticker:
         overdue = end_overdue(connection, runs=runs, versions=versions)
         outcome.moved_runs |= overdue.keys()
         views = self._views.refresh(connection, runs=runs, versions=versions, terms=terms)
+        by_id = {run["id"]: run for run in runs}
+        stopped = run_retries.stop_siblings(
+            connection, views=views, runs=by_id, decide=_decide_states
+        )
+        # They are read anew: what was stopped may have ended with it.
+        self._views.forget(stopped)
+        outcome.again |= stopped
+        outcome.moved_runs |= stopped
+        views = [view for view in views if view.run_id not in stopped]
         now = _now(connection)
         ready: list[Ready] = []
         marks: dict[int, TaskState] = {}
@@ -146,6 +155,15 @@ class Ticker:
                 state=decision.state,
                 reason=decision.reason,
             )
+            policy = view.version.definition.run_retry
+            if ended and policy is not None and decision.state is RunState.FAILED:
+                run_retries.after_failure(
+                    connection,
+                    run=by_id[view.run_id],
+                    policy=policy,
+                    code=decision.code,
+                    is_overdue=view.run_id in overdue,
+                )
             if ended:
                 outcome.has_callbacks |= _call_for_end(connection, view, decision)
                 outcome.ended_flows.add(view.flow_id)
@@ -209,15 +227,24 @@ class Ticker:
 
 
 def _decision(view: RunView) -> run_outcome.RunDecision:
-    return run_outcome.decide_run(
-        upstream=view.version.upstream,
-        trigger_rules=view.version.trigger_rules,
-        instances=[
+    return _decide_states(
+        view,
+        [
             run_outcome.InstanceState(
                 task_id=i.task_id, map_index=i.map_index, state=i.state, held=i.held
             )
             for i in view.instances.values()
         ],
+    )
+
+
+def _decide_states(
+    view: RunView, instances: Sequence[run_outcome.InstanceState]
+) -> run_outcome.RunDecision:
+    return run_outcome.decide_run(
+        upstream=view.version.upstream,
+        trigger_rules=view.version.trigger_rules,
+        instances=instances,
     )
 
 

@@ -13,6 +13,6 @@ WITH r AS (
                         AND a.filter_code IS NULL)
   RETURNING id, run_attempt)
 UPDATE run_attempt ra
-   SET state = %(state)s, ended_at = clock_timestamp()
+   SET state = %(state)s, ended_at = clock_timestamp(), outcome_reason = %(reason)s
   FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt
 RETURNING ra.run_id

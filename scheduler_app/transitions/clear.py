@@ -123,6 +123,7 @@ def reopen_run(connection: psycopg.Connection[Any], *, run_id: int, by: Clear) -
         if by.new_run_attempt is not None:
             cursor.execute(_BEGIN_RUN_ATTEMPT, values)
         cursor.execute(_REOPEN, values)
+        cursor.execute(_FORGET_RETRY, values)
 
 
 _BEGIN_RUN_ATTEMPT: Final = """
@@ -154,6 +155,11 @@ WITH r AS (
   RETURNING id, run_attempt)
 UPDATE run_attempt ra SET state = 'queued', ended_at = NULL
   FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt
+"""
+# Whatever its policy had said of the run's end is over with the clear.
+_FORGET_RETRY: Final = """
+UPDATE run SET retry_at = NULL, retry_reason = '', retry_barred = ''
+ WHERE id = %(run)s AND (retry_at IS NOT NULL OR retry_reason <> '' OR retry_barred <> '')
 """
 
 

@@ -276,9 +276,10 @@ SELECT flow_id FROM flow
  ORDER BY flow_id FOR UPDATE
 """
 
+# A run that waits for its next run attempt is over, and its clock stands still too.
 _RUNS: Final = """
 SELECT r.id FROM run r JOIN flow f ON f.flow_id = r.flow_id
- WHERE r.is_active AND (%(kind)s = 'all' OR %(kind)s = 'flow' AND r.flow_id = %(id)s
+ WHERE (r.is_active OR r.retry_at IS NOT NULL) AND (%(kind)s = 'all' OR %(kind)s = 'flow' AND r.flow_id = %(id)s
     OR %(kind)s = 'shard' AND (r.shard = %(number)s::bigint OR f.shard = %(number)s::bigint)
     OR %(kind)s = 'run' AND r.id = %(number)s::bigint
     OR %(kind)s = 'task_instance'

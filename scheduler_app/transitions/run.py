@@ -205,13 +205,14 @@ def lock_active_runs(
 
     Runs that another transaction holds are skipped; the caller looks again at its next tick.
     One dict per run: id, flow_id, run_key, state, version_id, run_attempt, shard, frozen, is_overdue
-    (past its deadline).
+    (past its deadline), retry_count, retry_barred (who ended it or part of it; empty: nobody).
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT r.id, r.flow_id, r.run_key, r.state, r.version_id, r.run_attempt, r.shard,"
             "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS frozen, r.created_at,"
-            "  coalesce(r.deadline_at <= clock_timestamp(), false) AS is_overdue"
+            "  coalesce(r.deadline_at <= clock_timestamp(), false) AS is_overdue,"
+            "  r.retry_count, r.retry_barred"
             " FROM run r JOIN flow f ON f.flow_id = r.flow_id"
             " WHERE r.id = ANY(%s) AND r.shard = ANY(%s) AND r.is_active AND r.filter_code IS NULL"
             " ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED",
@@ -247,12 +248,14 @@ def start_runs(
 def lock_run(connection: psycopg.Connection[Any], *, run_id: int) -> dict[str, Any] | None:
     """The run, locked FOR NO KEY UPDATE, or ``None``.
 
-    One dict: id, flow_id, run_key, state, is_frozen, run_attempt, version_id, filter_code.
+    One dict: id, flow_id, run_key, state, is_frozen, run_attempt, version_id, filter_code, shard,
+    state_reason, retry_at, retry_count.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT r.id, r.flow_id, r.run_key, r.state, r.run_attempt, r.version_id,"
-            "  r.filter_code, r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS is_frozen"
+            "  r.filter_code, r.shard, r.state_reason, r.retry_at, r.retry_count,"
+            "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS is_frozen"
             " FROM run r JOIN flow f ON f.flow_id = r.flow_id WHERE r.id = %s"
             " FOR NO KEY UPDATE OF r",
             [run_id],
@@ -274,7 +277,8 @@ def end_queued_run(connection: psycopg.Connection[Any], *, run_id: int, reason: 
             "   AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.run_id = %(run)s AND a.is_live"
             "    AND a.kind = 'task')"
             "  RETURNING id, run_attempt)"
-            " UPDATE run_attempt ra SET state = 'failed', ended_at = clock_timestamp()"
+            " UPDATE run_attempt ra SET state = 'failed', ended_at = clock_timestamp(),"
+            "   outcome_reason = %(reason)s"
             "  FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt RETURNING ra.run_id",
             {"run": run_id, "reason": reason[:REASON_CHARACTERS_MAX]},
         )

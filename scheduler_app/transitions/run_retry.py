@@ -255,3 +255,20 @@ def due_runs(
         rows = cursor.fetchall()
     later = [row["in_s"] for row in rows if row["in_s"] > 0]
     return [row["id"] for row in rows if row["in_s"] <= 0], min(later, default=None)
+
+
+def flow_of(connection: psycopg.Connection[Any], *, run_id: int) -> str | None:
+    """The flow of the run, which never changes."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute("SELECT flow_id FROM run WHERE id = %s", [run_id])
+        row = cursor.fetchone()
+    return None if row is None else str(row["flow_id"])
+
+
+def is_due(connection: psycopg.Connection[Any], *, run_id: int) -> bool:
+    """Whether the run, which the caller holds, may begin its next run attempt by now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM run WHERE id = %s AND retry_at <= clock_timestamp()", [run_id]
+        )
+        return cursor.fetchone() is not None

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MESSAGE_MAX: Final = 4_000  # characters
 TRACEBACK_MAX: Final = 30_000  # characters: the beginning and the end are kept
+BASES_MAX: Final = 20  # of an exception
 UNSTORABLE: Final = "ReportRefused"
 FINISH_TRIES: Final = 3  # while the facts say that it should have been accepted
 
@@ -217,11 +218,8 @@ def after_failure(
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Type, message and traceback of the error, each capped and fit for storage."""
-    kind = type(error)
-    name = kind.__qualname__
-    if kind.__module__ not in ("builtins", __name__, "scheduler_app.worker.guard"):
-        name = f"{kind.__module__}.{name}"
+    """Type, message, traceback and what the type is derived from, each capped and fit for storage."""
+    name = _name_of(type(error))
     try:
         message = str(error)
     except BaseException as worse:  # noqa: BLE001 - user code again: an exception's own __str__
@@ -232,6 +230,12 @@ def describe(error: BaseException) -> dict[str, Any]:
         "type": storable(name, 250),
         "message": storable(message, MESSAGE_MAX),
         "traceback": storable(_traceback(error), TRACEBACK_MAX),
+        # For policies that name a family of exceptions; the ones that all of them have say nothing.
+        "bases": [
+            storable(_name_of(base), 250)
+            for base in type(error).__mro__[1 : BASES_MAX + 1]
+            if base not in (object, BaseException)
+        ],
     }
 
 
@@ -241,8 +245,20 @@ def masked(report: Report, hide: Callable[[str], str]) -> Report:
     return replace(
         report,
         reason=None if report.reason is None else hide(report.reason),
-        error=None if error is None else {name: hide(str(text)) for name, text in error.items()},
+        error=None
+        if error is None
+        else {
+            name: hide(value) if isinstance(value, str) else [hide(one) for one in value]
+            for name, value in error.items()
+        },
     )
+
+
+def _name_of(kind: type) -> str:
+    """The exception's name; its module with it unless it is built in or of this product."""
+    if kind.__module__ in ("builtins", __name__, "scheduler_app.worker.guard"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def storable(text: str, length_max: int) -> str:
