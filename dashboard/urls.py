@@ -88,8 +88,11 @@ urlpatterns = [
     path("ghosts/<int:ghost>/", filtered.ghost_detail, name="ghost_detail"),
     path("ghosts/<int:ghost>/stop/", filtered.ghost_stop, name="ghost_stop"),
     path("leases/", leases.lease_list, name="lease_list"),
+    path("leases/<int:shard>/release/", leases.lease_release, name="lease_release"),
     path("leases/take-overs/<int:take_over>/", leases.take_over_detail, name="take_over_detail"),
     path("jobs/", jobs.job_list, name="job_list"),
     path("jobs/<uuid:job_id>/stop/", jobs.job_stop, name="job_stop"),
+    path("jobs/<uuid:job_id>/drain/", jobs.job_drain, {"is_drained": True}, name="job_drain"),
+    path("jobs/<uuid:job_id>/undrain/", jobs.job_drain, {"is_drained": False}, name="job_undrain"),
     path("pools/", pools.pool_list, name="pool_list"),
 ]

@@ -332,6 +332,12 @@ def grouped(value: int) -> str:
 
 
 @register.filter
+def signed_s(seconds: float) -> str:
+    """A difference in seconds with its side: ``+5 m 0 s``, ``-12 ms``."""
+    return f"{'-' if seconds < 0 else '+'}{in_words(abs(seconds))}"
+
+
+@register.filter
 def minus(value: int, other: int) -> int:
     """The difference."""
     return value - other

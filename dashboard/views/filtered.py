@@ -254,7 +254,7 @@ def _presets(
     explorer, list_of_ghosts = reverse("dashboard:record_list"), reverse("dashboard:ghost_list")
     is_explorer = here == explorer
     asked = {name for name in request.GET if request.GET.get(name)}
-    last = records.last_fail_over(reading.scope)
+    last = records.last_changes(reading.scope)
     presets = [
         Preset(
             name="all",
@@ -263,24 +263,28 @@ def _presets(
             is_here=is_explorer and not asked - {"filtered", "cursor", "order"},
         )
     ]
-    if last is None:
+    for name, label, at, never in (
+        (
+            "fail_over",
+            "Since the last fail-over",
+            last.fail_over,
+            "No leader was ever replaced without having given its shard up.",
+        ),
+        (
+            "hand_over",
+            "Since the last planned change",
+            last.planned,
+            "No shard was ever handed over.",
+        ),
+    ):
+        since = "" if at is None else in_address(at)
         presets.append(
             Preset(
-                name="fail_over",
-                label="Since the last fail-over",
-                href="",
-                title="No shard has ever changed its leader.",
-            )
-        )
-    else:
-        since = in_address(last)
-        presets.append(
-            Preset(
-                name="fail_over",
-                label="Since the last fail-over",
-                href=explorer + carried(request, {"at_gte": since}),
-                is_here=is_explorer and request.GET.get("at_gte") == since,
-                title=f"A shard changed its leader at {last:%d %b %H:%M:%S} UTC.",
+                name=name,
+                label=label,
+                href=explorer + carried(request, {"at_gte": since}) if since else "",
+                is_here=bool(since) and is_explorer and request.GET.get("at_gte") == since,
+                title=never if at is None else f"The shard was taken at {at:%d %b %H:%M:%S} UTC.",
             )
         )
     presets += [

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from dashboard import acts, answer, listing
+from scheduler_app.operations.drain_job import drain_job, undrain_job
 from scheduler_app.operations.stop_job import stop_job
 from scheduler_app.queries import jobs
 from scheduler_app.queries.filters import JobFilter
@@ -62,6 +63,34 @@ def job_stop(request: HttpRequest, job_id: UUID) -> HttpResponse:
     def act(reason: str) -> str:
         stop_job(job_id=job_id, actor=request.user.get_username(), reason=reason)
         return f"The {process} was asked to stop and ends within seconds."
+
+    return acts.answer_sheet(
+        request, reading, sheet=sheet, act=act, back=reverse("dashboard:job_list")
+    )
+
+
+@answer.sheet
+def job_drain(request: HttpRequest, job_id: UUID, *, is_drained: bool) -> HttpResponse:
+    """What draining the scheduler, or ending that, would do; posted with a reason, it is done."""
+    reading = answer.begin(request)
+    row = jobs.one(reading.scope, job_id)
+    process = f"{row.kind} {row.hostname}:{row.pid}"
+    verb = drain_job if is_drained else undrain_job
+    actor = request.user.get_username()
+
+    def sheet() -> acts.Sheet:
+        plan = verb(job_id=job_id, actor=actor, dry_run=True)
+        if is_drained:
+            title, button = f"Drain {process}", f"Give up {plan.shards} shards"
+        else:
+            title, button = f"Undrain {process}", "Let it take its share again"
+        return acts.Sheet(title=title, button=button, effects=plan.effects)
+
+    def act(reason: str) -> str:
+        verb(job_id=job_id, actor=actor, reason=reason)
+        if is_drained:
+            return f"The {process} gives up its shards within seconds and stands by."
+        return f"The {process} takes its share of the shards again."
 
     return acts.answer_sheet(
         request, reading, sheet=sheet, act=act, back=reverse("dashboard:job_list")

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from django.urls import reverse
 
-from dashboard import answer, listing
+from dashboard import acts, answer, listing, term_charts
 from dashboard.addresses import carried
 from dashboard.templatetags.dashboard import in_words
+from scheduler_app.operations.release_lease import release_lease
 from scheduler_app.queries import (
     attempts,
+    clocks,
     executor_events,
+    freezes,
+    ghosts,
     inquiries,
     lease_events,
     leases,
     lens,
     take_over_items,
     take_overs,
+    terms,
 )
 from scheduler_app.queries.filters import (
     AttemptFilter,
     EventFilter,
+    GhostFilter,
     InquiryFilter,
     LeaseEventFilter,
     LeaseFilter,
@@ -31,6 +38,8 @@ from scheduler_app.queries.filters import (
 )
 from scheduler_app.queries.leadership import Leadership, leadership
 from scheduler_app.queries.list_filter import LIMIT_MAX
+from scheduler_app.rules import errors
+from scheduler_app.rules.freezing import ScopeKind
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,12 +51,21 @@ if TYPE_CHECKING:
 
 LEASES_LIMIT: Final = 200
 NAMES_MAX: Final = 6  # of shards, in a sentence
-TABS: Final = ("shards", "take-overs", "history", "inquiries")
+TABS: Final = ("shards", "terms", "take-overs", "history", "inquiries")
+WINDOWS: Final = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(days=1),
+    "7d": timedelta(days=7),
+}
+WINDOW_DEFAULT: Final = "1h"
+TERM_ROWS_MAX: Final = 100  # of the table below the chart
 
 
 @answer.page
 def lease_list(request: HttpRequest) -> HttpResponse:
-    """Every shard with its leader; fail-overs, history and inquiries under their tabs."""
+    """Every shard with its leader; terms, fail-overs, history and inquiries under their tabs."""
     reading = answer.begin(request)
     tab = request.GET.get("tab", "")
     tab = tab if tab in TABS else "shards"
@@ -67,7 +85,7 @@ def lease_list(request: HttpRequest) -> HttpResponse:
         "renew_interval_s": settings.LEASE_RENEW_INTERVAL_S,
         "deadline_s": settings.LEASE_DEADLINE_S,
         "margin_s": settings.LEASE_TTL_S - settings.LEASE_DEADLINE_S,
-        "list": _LISTS[tab](request, reading),
+        **_CONTEXTS[tab](request, reading),
     }
     context["left_s"] = {
         one.lease.shard: f"{max(0.0, (one.lease.expires_at - reading.now).total_seconds()):.1f}"
@@ -77,8 +95,8 @@ def lease_list(request: HttpRequest) -> HttpResponse:
     return answer.answer(request, "dashboard/lease_list.html", reading, context, topics=["leases"])
 
 
-def _shards(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
-    return listing.read(
+def _shards(request: HttpRequest, reading: Reading) -> dict[str, Any]:
+    found = listing.read(
         request,
         reading,
         LeaseFilter,
@@ -87,10 +105,50 @@ def _shards(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
         fields=("shard", "state", "holder"),
         limit=LEASES_LIMIT,
     )
+    of_hosts = clocks.clocks(reading.scope)
+    return {
+        "list": found,
+        "clocks": of_hosts,
+        "clocks_off": any(one.is_off for one in of_hosts),
+        "clock_off_s": clocks.OFF_S,
+        "frozen_shards": frozenset(
+            int(one.scope_id)
+            for one in freezes.live(reading.scope)
+            if one.scope_kind == ScopeKind.SHARD
+        ),
+    }
 
 
-def _take_overs(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
-    return listing.read(
+def _terms(request: HttpRequest, reading: Reading) -> dict[str, Any]:
+    window = request.GET.get("since", "") or WINDOW_DEFAULT
+    if window not in WINDOWS:
+        raise errors.InvalidInput(
+            f"since: {window[:20]!r} is not one of {', '.join(WINDOWS)}.", parameter="since"
+        )
+    asked = LeaseFilter.from_query({"shard": request.GET.getlist("shard")}).shard
+    since = reading.now - WINDOWS[window]
+    found = terms.terms(reading.scope, since=since, until=reading.now, shards=asked)
+    newest = sorted(found.terms, key=lambda one: one.began_at, reverse=True)
+    return {
+        "terms": found,
+        "term_rows": newest[:TERM_ROWS_MAX],
+        "terms_sentence": term_charts.summary(
+            found.terms,
+            window=WINDOWS[window],
+            fail_overs=found.fail_overs,
+            longest_gap=found.longest_gap,
+        ),
+        "terms_shard": asked[0] if len(asked) == 1 else None,
+        "chart": term_charts.chart_of(found.terms, since=since, until=reading.now),
+        "tick_format": "d M H:i" if WINDOWS[window] >= timedelta(days=1) else "H:i:s",
+        "term_ends": term_charts.ENDS,
+        "windows": tuple(WINDOWS),
+        "window": window,
+    }
+
+
+def _take_overs(request: HttpRequest, reading: Reading) -> dict[str, Any]:
+    found = listing.read(
         request,
         reading,
         TakeOverFilter,
@@ -98,10 +156,11 @@ def _take_overs(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
         noun="take-overs",
         fields=("shard", "cause", "decision", "state", "started_at_gte", "started_at_lte"),
     )
+    return {"list": found}
 
 
-def _history(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
-    return listing.read(
+def _history(request: HttpRequest, reading: Reading) -> dict[str, Any]:
+    found = listing.read(
         request,
         reading,
         LeaseEventFilter,
@@ -109,10 +168,11 @@ def _history(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
         noun="lease events",
         fields=("shard", "kind", "token", "at_gte", "at_lte"),
     )
+    return {"list": found}
 
 
-def _inquiries(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
-    return listing.read(
+def _inquiries(request: HttpRequest, reading: Reading) -> dict[str, Any]:
+    found = listing.read(
         request,
         reading,
         InquiryFilter,
@@ -120,14 +180,54 @@ def _inquiries(request: HttpRequest, reading: Reading) -> listing.Listing[Any]:
         noun="inquiries",
         fields=("state", "worker_job_id", "asked_at_gte", "asked_at_lte"),
     )
+    return {"list": found}
 
 
-_LISTS: Final = {
+_CONTEXTS: Final = {
     "shards": _shards,
+    "terms": _terms,
     "take-overs": _take_overs,
     "history": _history,
     "inquiries": _inquiries,
 }
+
+
+@answer.sheet
+def lease_release(request: HttpRequest, shard: int) -> HttpResponse:
+    """What taking the shard from its holder would do; posted with a reason, it is done."""
+    reading = answer.begin(request)
+    leases.one(reading.scope, shard)
+    actor = request.user.get_username()
+    name = f"shard {shard}"
+
+    def sheet() -> acts.Sheet:
+        plan = release_lease(shard=shard, actor=actor, dry_run=True)
+        return acts.Sheet(
+            title=f"Take {name} from {plan.process}",
+            button=f"Release {name}",
+            effects=plan.effects,
+            fields=[
+                acts.Field(
+                    name="token",
+                    label="Only if the lease still has this token",
+                    value=request.POST.get("token", str(plan.token)),
+                ),
+                acts.Field(name="typed", label=f"Type: {name}"),
+            ],
+        )
+
+    def act(reason: str) -> str:
+        if request.POST.get("typed", "").strip() != name:
+            raise errors.InvalidInput(f"Type {name} to release it.", field="typed")
+        token = request.POST.get("token", "").strip()
+        if not token.isdecimal():
+            raise errors.InvalidInput("token: a whole number, as the lease has it.", field="token")
+        plan = release_lease(shard=shard, actor=actor, reason=reason, token=int(token))
+        return f"Shard {shard} was taken from {plan.process}; the next leader gets token {plan.token + 1}."
+
+    return acts.answer_sheet(
+        request, reading, sheet=sheet, act=act, back=reverse("dashboard:lease_list")
+    )
 
 
 @answer.page
@@ -193,6 +293,8 @@ def _of(taken: TakeOverRow) -> str:
             return f"{old} did not renew its lease in time, and {new} took over.{gap}"
         case "released":
             return f"The shard had been given up, and {new} took it.{gap}"
+        case "forced":
+            return f"A person had taken the shard from {old}, and {new} took it.{gap}"
         case "taken_back":
             return f"{new} had stopped trusting its lease, and took it back with a new token."
         case _:
@@ -208,13 +310,15 @@ def _left_behind(request: HttpRequest, reading: Reading, taken: TakeOverRow) -> 
     ).rows
     until = (following[0].acquired_at or following[0].started_at) if following else None
     shard = (taken.shard,)
-    ghosts = TakeOverItemFilter(take_over=(taken.id,), decision=("ghost",))
+    by_scan = TakeOverItemFilter(take_over=(taken.id,), decision=("ghost",))
     refused = EventFilter(
         shard=shard,
         received_at_gte=since,
         received_at_lte=until,
     )
     fenced = LeaseEventFilter(shard=shard, kind=("fenced_write",), at_gte=since, at_lte=until)
+    haunted = GhostFilter(shard=shard, first_seen_at_gte=since, first_seen_at_lte=until)
+    unowned = GhostFilter(shard_known=("no",), first_seen_at_gte=since, first_seen_at_lte=until)
     aside = AttemptFilter(shard=shard, issued_at_lte=until, ended_at_gte=since)
     scope = reading.scope
     place = request.path
@@ -226,8 +330,12 @@ def _left_behind(request: HttpRequest, reading: Reading, taken: TakeOverRow) -> 
     return {
         "since": since,
         "until": until,
-        "ghosts": lens.counts(take_over_items.NOUN, ghosts, scope).shown,
+        "ghosts": lens.counts(take_over_items.NOUN, by_scan, scope).shown,
         "ghosts_href": place + carried(request, {"decision": "ghost"}),
+        "haunted": lens.counts(ghosts.NOUN, haunted, scope).total,
+        "haunted_href": to("ghost_list", haunted.to_query(), filtered="1"),
+        "unowned": lens.counts(ghosts.NOUN, unowned, scope).total,
+        "unowned_href": to("ghost_list", unowned.to_query(), filtered="1"),
         "refused": lens.counts(executor_events.NOUN, refused, scope).filtered,
         "refused_href": to("executor_event_list", refused.to_query(), filtered="only"),
         "fenced": lens.counts(lease_events.NOUN, fenced, scope).shown,

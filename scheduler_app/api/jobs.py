@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
+from scheduler_app.operations.drain_job import drain_job, undrain_job
 from scheduler_app.operations.stop_job import stop_job
 from scheduler_app.queries import jobs
 from scheduler_app.queries.filters import JobFilter
@@ -38,6 +39,11 @@ class JobSerializer(StandingSerializer):
     stop_requested_at = serializers.DateTimeField(allow_null=True)
     stop_requested_by = serializers.CharField()
     stop_reason = serializers.CharField()
+    drain_requested_at = serializers.DateTimeField(allow_null=True)
+    drain_requested_by = serializers.CharField()
+    drain_reason = serializers.CharField()
+    clock_ahead_s = serializers.FloatField(allow_null=True)
+    clock_within_s = serializers.FloatField(allow_null=True)
     detail = serializers.JSONField()
 
 
@@ -82,3 +88,30 @@ class JobStop(ApiView):
         body = bodies.checked(ActRequestSerializer, request)
         plan = stop_job(job_id=job_id, actor=request.user.get_username(), **body)
         return Response(StopPlanSerializer(plan).data)
+
+
+class DrainPlanSerializer(serializers.Serializer[Any]):
+    """What draining, or ending it, does."""
+
+    job_id = serializers.UUIDField()
+    hostname = serializers.CharField()
+    pid = serializers.IntegerField()
+    shards = serializers.IntegerField()
+    effects = serializers.ListField(child=serializers.CharField())
+    is_drained = serializers.BooleanField()
+    dry_run = serializers.BooleanField()
+
+
+class JobDrain(ApiView):
+    """A scheduler that leads nothing and stands by; and the way back."""
+
+    is_drained = True
+
+    @extend_schema(request=ActRequestSerializer, responses=DrainPlanSerializer)
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """It gives up its shards, or takes its share again; ``dry_run`` only says what would follow."""
+        jobs.one(self.scope, job_id)
+        body = bodies.checked(ActRequestSerializer, request)
+        act = drain_job if self.is_drained else undrain_job
+        plan = act(job_id=job_id, actor=request.user.get_username(), **body)
+        return Response(DrainPlanSerializer(plan).data)

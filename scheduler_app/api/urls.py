@@ -121,6 +121,7 @@ V1: list[URLPattern | URLResolver] = [
         "executor-events", executor_events.EventList, "<int:event>", executor_events.EventDetail
     ),
     *listed("leases", leases.LeaseList, "<int:shard>", leases.LeaseDetail),
+    path("leases/<int:shard>/release/", leases.LeaseRelease.as_view()),
     *listed(
         "lease-events", lease_events.LeaseEventList, "<int:event>", lease_events.LeaseEventDetail
     ),
@@ -134,6 +135,8 @@ V1: list[URLPattern | URLResolver] = [
     *listed("inquiries", take_overs.InquiryList, "<int:inquiry>", take_overs.InquiryDetail),
     *listed("jobs", jobs.JobList, "<uuid:job_id>", jobs.JobDetail),
     path("jobs/<uuid:job_id>/stop/", jobs.JobStop.as_view()),
+    path("jobs/<uuid:job_id>/drain/", jobs.JobDrain.as_view(is_drained=True)),
+    path("jobs/<uuid:job_id>/undrain/", jobs.JobDrain.as_view(is_drained=False)),
     *listed("triggers", triggers.TriggerList, "<int:trigger>", triggers.TriggerDetail),
     *listed("pools", pools.PoolList, "<str:name>", pools.PoolDetail),
     *listed("variables", variables.VariableList, "<str:key>", variables.VariableDetail),

@@ -462,6 +462,11 @@ class GhostFilter(ListFilter):
     hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
     worker_job_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("worker_job_id"))
     shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    shard_known: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.shard_known, shown.YES_NO)
+    )
+    first_seen_at_gte: datetime | None = field(default=None, metadata=moment("first_seen_at__gte"))
+    first_seen_at_lte: datetime | None = field(default=None, metadata=moment("first_seen_at__lte"))
     last_seen_at_gte: datetime | None = field(default=None, metadata=moment("last_seen_at__gte"))
     last_seen_at_lte: datetime | None = field(default=None, metadata=moment("last_seen_at__lte"))
 

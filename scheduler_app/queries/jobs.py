@@ -40,6 +40,11 @@ class JobRow(lens.Standing):
     stop_requested_at: datetime | None
     stop_requested_by: str  # empty: nobody
     stop_reason: str
+    drain_requested_at: datetime | None
+    drain_requested_by: str  # empty: nobody
+    drain_reason: str
+    clock_ahead_s: float | None  # of its host, of the database's clock; null: not measured yet
+    clock_within_s: float | None  # what that may be off by
     detail: Mapping[str, Any]
 
 

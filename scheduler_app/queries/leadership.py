@@ -72,7 +72,7 @@ def leadership(scope: Scope, now: datetime) -> Leadership:
     found = leases.page(LeaseFilter(limit=LIMIT_MAX), scope)
     count, loads = _loads()
     changed = _changed_at(now)
-    fail_overs = take_overs.page(TakeOverFilter(cause=(rules.Cause.EXPIRED,), limit=1), scope).rows
+    fail_overs = take_overs.page(TakeOverFilter(cause=rules.FAIL_OVERS, limit=1), scope).rows
     known = {row.shard for row in found.rows}
     return Leadership(
         shards=tuple(
@@ -108,31 +108,39 @@ class NearChange:
     at: datetime
     why: str  # the event in a sentence
     when: str  # how it lies to the execution, in words
-    attempt_id: UUID
+    attempt_id: UUID | None  # null: the execution has no attempt that is known
     take_over: int | None  # the take-over that it led to, if it did
 
 
 def near_attempt(scope: Scope, attempt_id: UUID) -> tuple[NearChange, ...]:
     """Changes of its shard's lease within 60 s of this attempt's life, oldest first."""
-    return _near(scope, "p.id = %(id)s", attempt_id)
+    return _near(scope, _ATTEMPTS.format(which="id = %(id)s"), {"id": attempt_id})
 
 
 def near_task_instance(scope: Scope, ti: int) -> tuple[NearChange, ...]:
     """The same for every attempt of a task instance; each change once, at the attempt it is nearest."""
-    return _near(scope, "p.ti_id = %(id)s", ti)
+    return _near(scope, _ATTEMPTS.format(which="ti_id = %(id)s"), {"id": ti})
 
 
 def near_run(scope: Scope, run: int) -> tuple[NearChange, ...]:
     """The same for every attempt of a run."""
-    return _near(scope, "p.run_id = %(id)s", run)
+    return _near(scope, _ATTEMPTS.format(which="run_id = %(id)s"), {"id": run})
 
 
-def _near(scope: Scope, which: str, key: Any) -> tuple[NearChange, ...]:
+def near_span(
+    scope: Scope, *, shard: int | None, began_at: datetime, ended_at: datetime | None
+) -> tuple[NearChange, ...]:
+    """Changes of the shard's lease within 60 s of this span; without a shard, fail-overs of any."""
+    values = {"shard": shard, "began_at": began_at, "ended_at": ended_at}
+    return _near(scope, _SPAN if shard is not None else _SPAN_OF_ANY_SHARD, values)
+
+
+def _near(scope: Scope, of_what: str, values: dict[str, Any]) -> tuple[NearChange, ...]:
     if not scope.sees_shared:
         return ()
-    values = {"id": key, "near_s": rules.NEAR.total_seconds(), "limit": NEAR_MAX}
+    values = {**values, "near_s": rules.NEAR.total_seconds(), "limit": NEAR_MAX}
     with connection.cursor() as cursor:
-        cursor.execute(_NEAR.format(which=which), values)
+        cursor.execute(_NEAR.format(of_what=of_what), values)
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, line, strict=True)) for line in cursor.fetchall()]
     return tuple(
@@ -182,23 +190,33 @@ def _changed_at(now: datetime) -> dict[int, list[datetime]]:
         return found
 
 
+_ATTEMPTS: Final = """SELECT id, shard, fence, coalesce(issued_at, started_at) AS began_at, ended_at
+    FROM attempt WHERE {which} AND shard IS NOT NULL"""
+_SPAN: Final = """SELECT NULL::uuid AS id, %(shard)s::int AS shard, 0::bigint AS fence,
+         %(began_at)s::timestamptz AS began_at, %(ended_at)s::timestamptz AS ended_at"""
+_SPAN_OF_ANY_SHARD: Final = """SELECT NULL::uuid AS id, t.shard, 0::bigint AS fence,
+         %(began_at)s::timestamptz AS began_at, %(ended_at)s::timestamptz AS ended_at
+    FROM take_over t
+   WHERE t.cause IN ('expired', 'forced')
+     AND t.acquired_at >= %(began_at)s - make_interval(secs => %(near_s)s::float8)
+     AND t.acquired_at <= coalesce(%(ended_at)s::timestamptz, clock_timestamp())
+                          + make_interval(secs => %(near_s)s::float8)"""
+
 # The first holder of a shard is no change of leader. An attempt lives from its issue to its end.
 _NEAR: Final = """
 SELECT * FROM (
   SELECT DISTINCT ON (e.id) e.id AS event_id, e.shard, e.kind, e.token, e.at, e.detail,
-         p.id AS attempt_id, coalesce(p.issued_at, p.started_at) AS began_at, p.ended_at,
+         p.id AS attempt_id, p.began_at, p.ended_at,
          (SELECT t.id FROM take_over t
            WHERE t.shard = e.shard
              AND t.new_token = CASE WHEN e.kind = 'acquired' THEN e.token ELSE e.token + 1 END
            ORDER BY t.id LIMIT 1) AS take_over
-    FROM attempt p JOIN lease_event e
+    FROM ({of_what}) p JOIN lease_event e
       ON e.shard = p.shard
-     AND e.at >= coalesce(p.issued_at, p.started_at) - make_interval(secs => %(near_s)s::float8)
+     AND e.at >= p.began_at - make_interval(secs => %(near_s)s::float8)
      AND e.at <= coalesce(p.ended_at, clock_timestamp()) + make_interval(secs => %(near_s)s::float8)
-   WHERE {which} AND p.shard IS NOT NULL
-     AND NOT (e.kind = 'acquired' AND e.detail->>'cause' = 'first')
-   ORDER BY e.id, greatest(coalesce(p.issued_at, p.started_at) - e.at,
-                           e.at - coalesce(p.ended_at, clock_timestamp())),
+   WHERE NOT (e.kind = 'acquired' AND e.detail->>'cause' = 'first')
+   ORDER BY e.id, greatest(p.began_at - e.at, e.at - coalesce(p.ended_at, clock_timestamp())),
             p.fence) near
  ORDER BY at, token, event_id LIMIT %(limit)s
 """

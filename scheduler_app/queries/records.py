@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from django.db import connections
-from django.db.models import Count, Q
+from django.db.models import Count, Max, Q
 from django.db.models.functions import Coalesce, TruncHour
 
-from scheduler_app.models import Counter, LeaseEvent, Record
+from scheduler_app.models import Counter, Record, TakeOver
 from scheduler_app.queries import lens
+from scheduler_app.rules.leadership import FAIL_OVERS, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,11 +139,24 @@ def _sources(rows: QuerySet[Record]) -> dict[str, tuple[Source, ...]]:
 _GROUPING: Final = (0b0111, 0b1011, 0b1101, 0b1110)
 
 
-def last_fail_over(scope: Scope) -> datetime | None:
-    """When a shard last got another leader than it had; null if none ever did."""
-    rows = scope.shared(LeaseEvent.objects.filter(kind="acquired", token__gt=1))
-    at: datetime | None = rows.order_by("-id").values_list("at", flat=True).first()
-    return at
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastChanges:
+    """When leaders last changed; null: they never did."""
+
+    fail_over: datetime | None  # from a leader that had not given its shard up
+    planned: datetime | None  # from one that had: a stop, a drain, a fairer share
+
+
+def last_changes(scope: Scope) -> LastChanges:
+    """When a shard was last taken over, and when one was last handed over, by their take-overs."""
+    rows = scope.shared(TakeOver.objects.order_by())
+    found = dict(
+        rows.filter(cause__in=(*FAIL_OVERS, Cause.RELEASED))
+        .annotate(is_fail_over=Q(cause__in=FAIL_OVERS))
+        .values_list("is_fail_over")
+        .annotate(at=Max(Coalesce("acquired_at", "started_at")))
+    )
+    return LastChanges(fail_over=found.get(True), planned=found.get(False))
 
 
 def judged_events() -> int:

@@ -149,6 +149,11 @@ def ghost_states(shown: tuple[str, ...]) -> Q:
     return _null_or_not("ended_at", unset="haunting" in shown, is_set="over" in shown)
 
 
+def shard_known(shown: tuple[str, ...]) -> Q:
+    """Rows whose shard is known (``yes``) or not (``no``): nobody knows what they belong to."""
+    return _null_or_not("shard", unset="no" in shown, is_set="yes" in shown)
+
+
 def take_over_states(shown: tuple[str, ...]) -> Q:
     """Take-overs that show one of these states."""
     return _null_or_not("ended_at", unset="open" in shown, is_set="ended" in shown)

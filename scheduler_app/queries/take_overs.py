@@ -20,7 +20,7 @@ from django.db.models.functions import Coalesce
 
 from scheduler_app.models import Inquiry, Job, TakeOver
 from scheduler_app.queries import lens
-from scheduler_app.rules.leadership import Cause
+from scheduler_app.rules.leadership import FAIL_OVERS, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ class TakeOverRow:
 
     id: int
     shard: int
-    cause: str  # first, expired (a fail-over), released, taken_back
+    cause: str  # first, expired or forced (a fail-over), released, taken_back
     state: str  # open, ended
     old_holder: UUID | None
     old_hostname: str | None
@@ -63,7 +63,7 @@ class TakeOverRow:
     @property
     def is_fail_over(self) -> bool:
         """Whether the lease was taken from a holder that had not given it up."""
-        return self.cause == Cause.EXPIRED
+        return self.cause in FAIL_OVERS
 
     @property
     def attempts(self) -> int:
@@ -91,7 +91,7 @@ _NEW: Final = Job.objects.filter(id=OuterRef("holder"))
 
 
 def _gap_s(read: Mapping[str, Any]) -> float | None:
-    if read["cause"] not in {Cause.EXPIRED, Cause.RELEASED}:
+    if read["cause"] not in {*FAIL_OVERS, Cause.RELEASED}:
         return None
     if read["acquired_at"] is None or read["old_expires_at"] is None:
         return None

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
+from scheduler_app.management.acts import add_act, add_freeze, freeze_or_thaw
 from scheduler_app.management.arguments import actor, add_json
 from scheduler_app.management.output import as_json, fail, table
+from scheduler_app.operations.release_lease import release_lease
 from scheduler_app.operations.reshard import Resharding, reshard
 from scheduler_app.queries import inquiries, lease_events, leases, take_over_items, take_overs
 from scheduler_app.queries.filters import (
@@ -20,6 +22,7 @@ from scheduler_app.queries.filters import (
 from scheduler_app.queries.list_filter import LIMIT_MAX
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import SchedulerError
+from scheduler_app.rules.freezing import ScopeKind
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -33,7 +36,7 @@ class Command(BaseCommand):
 
     help = (
         "Show who leads each shard (with --events what happened lately), take-overs and what they"
-        " found; change the number of shards."
+        " found; release, freeze or thaw a shard; change the number of shards."
     )
     requires_system_checks = ()
 
@@ -50,6 +53,25 @@ class Command(BaseCommand):
         taken.add_argument("number", nargs="?", type=int, help="one take-over with what it found")
         taken.add_argument("--limit", type=int, default=ROWS_DEFAULT, metavar="N")
         add_json(taken)
+        released = verbs.add_parser(
+            "release",
+            help="take a shard from its holder; the next one begins a new term",
+            description=(
+                "The holder's next write in the shard is refused, whether it is alive or not. Whoever"
+                " leads the shard next, it too if it takes part still, goes over what runs there first."
+            ),
+        )
+        released.add_argument("shard", type=int, metavar="SHARD")
+        released.add_argument("--token", type=int, help="only if the lease has this token still")
+        add_act(released)
+        frozen = verbs.add_parser("freeze", help="nothing of the flows of a shard starts")
+        frozen.add_argument("shard", type=int, metavar="SHARD")
+        add_freeze(frozen)
+        thawed = verbs.add_parser("thaw", help="they go on where they stood")
+        thawed.add_argument("shard", type=int, metavar="SHARD")
+        add_act(thawed)
+        for acting in (released, frozen, thawed):
+            add_json(acting)
         changed = verbs.add_parser(
             "reshard",
             help="change the number of shards; no scheduler may run",
@@ -68,6 +90,14 @@ class Command(BaseCommand):
         try:
             if options["verb"] == "reshard":
                 self._reshard(options)
+            elif options["verb"] == "release":
+                self._release(options)
+            elif options["verb"] in {"freeze", "thaw"}:
+                self.stdout.write(
+                    freeze_or_thaw(
+                        options, scope_kind=ScopeKind.SHARD.value, scope_id=options["shard"]
+                    )
+                )
             elif options["verb"] == "take-overs" and options["number"] is not None:
                 self._take_over(options)
             elif options["verb"] == "take-overs":
@@ -102,6 +132,21 @@ class Command(BaseCommand):
             told = [(one.at, one.shard, one.kind, one.token, one.holder, one.why) for one in events]
             self.stdout.write("")
             self.stdout.write(table(("AT", "SHARD", "KIND", "TOKEN", "HOLDER", "WHY"), told))
+
+    def _release(self, options: dict[str, Any]) -> None:
+        plan = release_lease(
+            shard=options["shard"],
+            token=options["token"],
+            actor=actor(),
+            reason=options["reason"],
+            dry_run=options["dry_run"],
+        )
+        if options["json"]:
+            self.stdout.write(as_json(plan))
+            return
+        does = "would be" if plan.dry_run else "is"
+        said = f"Shard {plan.shard}, token {plan.token}, {does} taken from {plan.process}."
+        self.stdout.write("\n".join((said, *plan.effects)))
 
     def _take_overs(self, options: dict[str, Any]) -> None:
         limit = min(max(1, options["limit"]), LIMIT_MAX)

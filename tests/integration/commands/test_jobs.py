@@ -67,3 +67,18 @@ def test_what_cannot_be_stopped_is_a_refusal_and_a_bad_id_wrong_usage(call: Call
     assert (unknown.code, "there is no job" in unknown.err) == (1, True)
     assert call("jobs", "stop", "worker-1", "--reason", "r").code == 2
     assert call("jobs").code == 2
+
+
+def test_a_scheduler_is_drained_and_undrained(call: Call, worker: Job) -> None:
+    job = make_job(kind="scheduler", hostname="host-8", pid=88)
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=shown.CLOCK)
+    preview = call("jobs", "drain", str(job.pk), "--dry-run")
+    assert "The scheduler host-8:88 would be drained." in preview.out
+    assert call("jobs", "drain", str(job.pk)).code == 1, "not without a reason"
+    answer = call("jobs", "drain", str(job.pk), "--reason", "patch", "--json")
+    assert (answer.code, answer.json["is_drained"]) == (0, True)
+    assert "drained" in call("jobs", "list").out
+    assert call("jobs", "undrain", str(job.pk), "--reason", "done").code == 0
+    assert "drained" not in call("jobs", "list").out
+    refused = call("jobs", "drain", str(worker.pk), "--reason", "r")
+    assert (refused.code, "only schedulers are drained" in refused.err) == (1, True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.utils import timezone
 
-from scheduler_app.models import Ghost, Record
+from dashboard.addresses import in_address
+from scheduler_app.models import Ghost, Record, TakeOver
 from scheduler_app.rules import ghosts
 from scheduler_app.transitions.ghost import note_audit, see
 from scheduler_app.transitions.ids import uuid7
@@ -136,18 +138,38 @@ def test_presets_are_addresses_that_answer(scene: Scene, reader: Client, world: 
         if nav.get("aria-label") == "Views of what was set aside"
         for a in nav.iter("a")
     ]
-    assert len(presets) == 5, "the scene has changed its leaders: since then is one of them"
+    assert len(presets) == 5, "a shard of the scene was handed over: since then is one of them"
     for href in presets:
         assert Page(reader, href).response.status_code == 200
-    with world.connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO lease_event (shard, kind, holder, token, at, detail)"
-            " VALUES (3, 'acquired', %s, 2, clock_timestamp() + interval '1 hour', '{}')",
-            [uuid.uuid4()],
+
+
+def test_a_planned_change_of_leader_is_no_fail_over(scene: Scene, reader: Client) -> None:
+    del scene
+    first = TakeOver.objects.earliest("id")
+    now = timezone.now()
+    for number, cause in ((2, "released"), (3, "taken_back")):
+        TakeOver.objects.create(
+            shard=3, holder=first.holder, new_token=number, cause=cause, started_at=now
         )
     page = Page(reader, "/filtered/")
     (since,) = [a for a in page.links() if "at_gte=" in a]
-    assert Page(reader, since).counts().total == 0
+    assert "Since the last planned change" in text_of(page)
+    assert [e for e in page.all("span") if "tab-off" in e.get("class", "")], "no fail-over yet"
+    assert Page(reader, since).response.status_code == 200
+    for number, cause, hours in ((4, "expired", 1), (5, "forced", 2)):
+        at = now + timedelta(hours=hours)
+        TakeOver.objects.create(
+            shard=3,
+            holder=first.holder,
+            new_token=number,
+            cause=cause,
+            started_at=at,
+            acquired_at=at,
+        )
+        page = Page(reader, "/filtered/")
+        newest = max(a for a in page.links() if "at_gte=" in a)
+        assert in_address(at) in newest
+        assert Page(reader, newest).counts().total == 0, "nothing was set aside since"
 
 
 def test_a_late_success_of_a_lost_attempt_may_have_written_twice(

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
-from scheduler_app.models import Attempt, Lease, LeaseEvent, TakeOver
+from scheduler_app.models import Attempt, Job, Lease, LeaseEvent, TakeOver
+from scheduler_app.queries import shown
+from tests import factories
 from tests.integration.dashboard.pages import Page
 
 if TYPE_CHECKING:
@@ -96,3 +98,89 @@ def test_an_unknown_take_over_and_a_wrong_filter_say_what_is_wrong(
     wrong = Page(reader, "/leases/?tab=take-overs&cause=magic")
     assert wrong.response.status_code == 400
     assert "is not one of first, expired, released, taken_back" in _text(wrong)
+
+
+def test_who_led_when_is_a_chart_with_a_table_that_says_the_same(
+    scene: Scene, reader: Client
+) -> None:
+    page = Page(reader, "/leases/?tab=terms")
+    assert page.response.status_code == 200
+    assert not page.faults
+    assert "Tokens only grew" in page.text
+    bands = [e for e in page.all("rect") if "band" in e.get("class", "").split()]
+    assert len(bands) >= 16
+    (table,) = (e for e in page.all("table") if "Terms, newest first" in "".join(e.itertext()))
+    assert len(list(table.iter("tbody"))) == LeaseEvent.objects.filter(kind="acquired").count()
+    one = Page(reader, "/leases/?tab=terms&shard=3&since=24h")
+    assert "Who led when: shard 3" in _text(one)
+    wrong = Page(reader, "/leases/?tab=terms&since=9y")
+    assert wrong.response.status_code == 400
+    assert "is not one of 15m, 1h" in _text(wrong)
+
+
+def test_a_shard_is_released_from_its_tile_only_by_name_token_and_reason(
+    scene: Scene, reader: Client
+) -> None:
+    lease = Lease.objects.get(shard=3)
+    assert "/leases/3/release/" in Page(reader, "/leases/").links()
+    sheet = Page(reader, "/leases/3/release/")
+    assert f"gets token {lease.token + 1}" in _text(sheet)
+    filled = {"reason": "it decides nothing", "token": str(lease.token), "typed": "shard 3"}
+    for wrong in ({"typed": "3"}, {"token": "x"}, {"reason": " "}):
+        assert reader.post("/leases/3/release/", {**filled, **wrong}).status_code == 400
+    stale = reader.post("/leases/3/release/", {**filled, "token": "99"})
+    assert stale.status_code == 409
+    assert Lease.objects.get(shard=3).holder == lease.holder
+    assert reader.post("/leases/3/release/", filled).status_code == 302
+    assert Lease.objects.get(shard=3).holder is None
+    assert "Nobody decides for shard 3" in Page(reader, "/leases/").text
+    assert "/leases/3/release/" not in Page(reader, "/leases/").links()
+
+
+def test_a_frozen_shard_says_so_on_its_tile_and_is_thawed_there(
+    scene: Scene, reader: Client
+) -> None:
+    assert reader.post("/leases/5/freeze/", {"reason": "r", "mode": "drain"}).status_code == 302
+    page = Page(reader, "/leases/")
+    (tile,) = [e for e in page.rows() if e.get("id") == "lease-5"]
+    assert "nothing in it starts" in " ".join(tile.itertext())
+    assert "/leases/5/thaw/" in page.links()
+
+
+def test_a_clock_that_is_off_is_told_on_the_map(scene: Scene, reader: Client) -> None:
+    Job.objects.update(heartbeat_at=shown.CLOCK, clock_ahead_s=-301.0, clock_within_s=0.01)
+    text = _text(Page(reader, "/leases/"))
+    assert "clock off" in text
+    assert "-5 m 1 s" in text
+
+
+def test_a_fail_over_counts_the_ghosts_that_nobody_can_place(scene: Scene, reader: Client) -> None:
+    take = TakeOver.objects.get(shard=3)
+    before = _text(Page(reader, f"/leases/take-overs/{take.pk}/"))
+    factories.make_ghost(shard=None, first_seen_at=timezone.now(), last_seen_at=timezone.now())
+    factories.make_ghost(
+        shard=3, subject="other", first_seen_at=timezone.now(), last_seen_at=timezone.now()
+    )
+    page = Page(reader, f"/leases/take-overs/{take.pk}/")
+    assert "0 ghosts of no known shard" in before
+    assert "1 ghost of no known shard first seen meanwhile" in _text(page)
+    assert "1 ghost first seen in the shard in this term" in _text(page)
+    for link in page.links():
+        if link.startswith("/ghosts/?"):
+            assert Page(reader, link).counts().total == 1, link
+
+
+def test_a_scheduler_is_drained_and_undrained_from_the_list_of_jobs(
+    scene: Scene, reader: Client
+) -> None:
+    job = factories.make_job(kind="scheduler", hostname="sched-2", pid=77)
+    Job.objects.filter(pk=job.pk).update(heartbeat_at=shown.CLOCK)
+    assert f"/jobs/{job.pk}/drain/" in " ".join(Page(reader, "/jobs/").links())
+    assert "Drain scheduler sched-2:77" in _text(Page(reader, f"/jobs/{job.pk}/drain/"))
+    posted = reader.post(f"/jobs/{job.pk}/drain/", {"reason": "patch the host"})
+    assert posted.status_code == 302
+    text = _text(Page(reader, "/jobs/"))
+    assert "drained" in text
+    assert "by ana: patch the host" in text
+    assert reader.post(f"/jobs/{job.pk}/undrain/", {"reason": "done"}).status_code == 302
+    assert "patch the host" not in _text(Page(reader, "/jobs/"))
