@@ -65,6 +65,7 @@ class TaskInstancePicture:
     start_date: datetime | None
     end_date: datetime | None
     result_of: Callable[[str, int], Any] = field(repr=False)
+    log_url: str = ""  # of its page; empty: the installation has told no address
 
     @property
     def dag_id(self) -> str:
@@ -140,12 +141,20 @@ def context_of(
     exception: ReportedError | None,
     reason: str | None,
     params: Mapping[str, Any],
+    key: str = "",
+    url: str = "",
 ) -> dict[str, Any]:
-    """The mapping that a callback is called with."""
+    """The mapping that a callback is called with.
+
+    ``key`` is the same each time that this very callback is called; ``url`` is of the page that
+    shows what it is about, empty where the installation has told no address.
+    """
     date = run.logical_date
     utc = None if date is None else date.astimezone(UTC)
     return {
         "callback": on,
+        "callback_key": key,
+        "url": url,
         "run": run,
         "dag_run": run,
         "ti": ti,

@@ -15,7 +15,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from scheduler_app.config import logging as log_lines
-from scheduler_app.config import readers, timing
+from scheduler_app.config import notifying, readers, timing
 from scheduler_app.launch import addresses
 from scheduler_app.launch.arguments import CONCURRENCY_MAX as _CONCURRENCY_MAX
 from scheduler_app.launch.arguments import EXECUTORS
@@ -150,6 +150,30 @@ CONCURRENCY_MAX: Final = _CONCURRENCY_MAX
 WORKER_CONCURRENCY: Final = readers.integer(
     "DAYLIGHT_CONCURRENCY", 2, least=0 if EXECUTOR == "local" else 1, greatest=CONCURRENCY_MAX
 )
+
+# -- Notifiers and alerts ---------------------------------------------------------------------
+
+# Where people find this dashboard: links in letters begin with it.
+BASE_URL: Final = readers.text("DAYLIGHT_BASE_URL").rstrip("/")
+# Networks that notifiers may reach although they are not public.
+NOTIFIER_NETWORKS: Final = notifying.networks("DAYLIGHT_NOTIFIER_NETWORKS")
+NOTIFIER_TIMEOUT_S: Final = readers.number(
+    "DAYLIGHT_NOTIFIER_TIMEOUT_S", 10.0, least=0.1, greatest=120
+)
+NOTIFIER_SECRETS: Final = notifying.secrets()
+# Who is told of incidents that no flow names notifiers for.
+ALERTS: Final = notifying.alerts("DAYLIGHT_ALERTS")
+# An incident that lasts and that nobody has acknowledged is told again after so long.
+ALERT_REMIND_AFTER_S: Final = readers.number("DAYLIGHT_ALERT_REMIND_AFTER_S", 14_400.0, least=60)
+_mail: Final = notifying.mail_server("DAYLIGHT_EMAIL_URL")
+EMAIL_HOST: Final = _mail["host"]
+EMAIL_PORT: Final = _mail["port"]
+EMAIL_HOST_USER: Final = _mail["user"]
+EMAIL_HOST_PASSWORD: Final = _mail["password"]
+EMAIL_USE_TLS: Final = _mail["tls"]
+EMAIL_USE_SSL: Final = _mail["ssl"]
+EMAIL_TIMEOUT: Final = NOTIFIER_TIMEOUT_S
+DEFAULT_FROM_EMAIL: Final = readers.text("DAYLIGHT_EMAIL_FROM", "daylight@localhost")
 
 # -- Secrets ----------------------------------------------------------------------------------
 

@@ -138,6 +138,7 @@ class Supervisor:
             DAYLIGHT_EXECUTOR=options.executor,
             DJANGO_SETTINGS_MODULE="scheduler_app.config.settings",
         )
+        os.environ.setdefault("DAYLIGHT_BASE_URL", f"http://127.0.0.1:{options.port}")
         os.environ.pop("DAYLIGHT_ADMIN_PASSWORD", None)
         self._publish_addresses()
         self._prepare_database()

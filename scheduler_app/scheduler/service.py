@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from django.conf import settings
 
+from scheduler_app.couriers.teller import Teller
 from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database, failpoints
 from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
-from scheduler_app.scheduler import callbacks, orphans, reach, run_retries, sweep
+from scheduler_app.scheduler import callbacks, deadlines, orphans, reach, run_retries, sweep
 from scheduler_app.scheduler.audit_ghosts import audit_ghosts
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
@@ -73,6 +74,7 @@ class Scheduler:
             on_copied=self._copied,
         )
         self._doorbell = Doorbell(settings.CACHE_URL)
+        self._teller = Teller(on_told=lambda: self._notices.changed(["incidents", "home"]))
         self._ticker = Ticker(self._leases)
         self._versions = Versions()
         self._started = time.monotonic()
@@ -104,6 +106,7 @@ class Scheduler:
         self._job.start()
         self._leases.start()
         self._doorbell.start()
+        self._teller.start()
         self._notices.wake(leases=1)
         catalog = threading.Thread(
             target=self._watch_flows,
@@ -116,6 +119,7 @@ class Scheduler:
             while not self._stopping.is_set():
                 self._guarded(self._turn)
         finally:
+            self._teller.stop()
             self._leases.stop(None if self._is_copy else self._connection)
             if not self._is_copy:
                 self._notices.wake(leases=1)
@@ -330,6 +334,8 @@ class Scheduler:
                 )
             if follow_up(connection, leases=self._leases, terms=terms):
                 self._notices.changed(["leases"])
+            deadlines.judge_deadlines(connection, leases=self._leases, terms=terms)
+            deadlines.watch_for_expected(connection, leases=self._leases, terms=terms)
             if not (active or has_callbacks or self._had_callbacks):
                 return
             self._had_callbacks = has_callbacks

@@ -197,7 +197,18 @@ class Ticker:
             for run in starting
             if (limit_s := versions[run["version_id"]].definition.run_timeout_s) is not None
         }
-        started = start_runs(connection, run_ids=[run["id"] for run in starting], timeouts_s=limits)
+        late = {
+            run["id"]: definition.deadline_s
+            for run in starting
+            if (definition := versions[run["version_id"]].definition).deadline_s is not None
+            and definition.deadline_from == "start"
+        }
+        started = start_runs(
+            connection,
+            run_ids=[run["id"] for run in starting],
+            timeouts_s=limits,
+            late_after_s=late,
+        )
         outcome.moved_runs |= started
         return running + [run for run in starting if run["id"] in started]
 

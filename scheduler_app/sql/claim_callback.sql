@@ -20,9 +20,9 @@ x AS (
                         AND (r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL))
      AND (p.state = 'issued' OR (p.state = 'running' AND p.nonce = %(nonce)s))
   RETURNING p.id, p.ti_id, p.run_id, p.task_id, p.map_index, p.try_number, p.resume_index,
-            p.dispatch_no, p.run_attempt, p.queue, p.callback)
+            p.dispatch_no, p.run_attempt, p.queue, p.callback, p.callback_key)
 SELECT x.ti_id, x.run_id, x.task_id, x.map_index, x.try_number, x.resume_index, x.dispatch_no,
-       x.run_attempt, x.queue, x.callback, i.max_tries, i.pool, i.priority,
+       x.run_attempt, x.queue, x.callback, x.callback_key, i.max_tries, i.pool, i.priority,
        s.id AS subject_id, s.outcome, s.outcome_reason, s.error, s.hostname, s.pid, s.started_at,
        s.ended_at, r.flow_id, r.run_key, r.run_type, r.state AS run_state, r.logical_date,
        r.data_interval_start, r.data_interval_end, r.conf, r.note, r.queued_at AS run_queued_at,

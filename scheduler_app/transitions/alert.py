@@ -203,9 +203,9 @@ def _note(
 ) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE alert SET state = %(state)s, claimed_by = NULL,"
+            "UPDATE alert SET state = %(state)s::text, claimed_by = NULL,"
             "  due_at = clock_timestamp() + make_interval(secs => %(pause_s)s::float8),"
-            "  ended_at = CASE WHEN %(state)s <> 'waiting' THEN clock_timestamp() END,"
+            "  ended_at = CASE WHEN %(state)s::text <> 'waiting' THEN clock_timestamp() END,"
             "  said = CASE WHEN jsonb_array_length(said) >= %(said_max)s THEN said - 0 ELSE said END"
             "   || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'said', %(said)s::text))"
             " WHERE id = ANY(%(alert)s) AND claimed_by = %(claim)s AND ended_at IS NULL",

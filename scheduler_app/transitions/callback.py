@@ -166,6 +166,7 @@ class CallbackClaim:
     run_attempt: int
     queue: str
     callback: dict[str, Any]
+    callback_key: str
     max_tries: int | None
     pool: str | None
     priority: int | None

@@ -243,8 +243,10 @@ def set_flow_paused(connection: psycopg.Connection[Any], *, flow_id: str, is_pau
     """The flow's schedule creates no new runs, or does again."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE flow SET is_paused = %s, updated_at = clock_timestamp() WHERE flow_id = %s",
-            [is_paused, flow_id],
+            "UPDATE flow SET is_paused = %s, updated_at = clock_timestamp(),"
+            " scheduled_since = CASE WHEN %s THEN scheduled_since ELSE clock_timestamp() END"
+            " WHERE flow_id = %s",
+            [is_paused, is_paused, flow_id],
         )
 
 

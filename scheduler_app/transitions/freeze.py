@@ -265,7 +265,8 @@ _OF_RUN: Final = (
 )
 
 _THAW_FLOWS: Final = (
-    "UPDATE flow f SET frozen_at = NULL WHERE f.flow_id = ANY(%s) AND NOT EXISTS ("  # noqa: S608 - constants
+    "UPDATE flow f SET frozen_at = NULL, scheduled_since = CASE WHEN f.frozen_at IS NULL"  # noqa: S608 - constants
+    "  THEN f.scheduled_since ELSE clock_timestamp() END WHERE f.flow_id = ANY(%s) AND NOT EXISTS ("
     ' SELECT 1 FROM "freeze" z WHERE z.ended_at IS NULL AND ' + _OF_FLOW + ")"
 )
 
@@ -295,6 +296,8 @@ _THAW_RUNS: Final = (
     "  WHERE r.id = ANY(%s) AND r.frozen_at IS NOT NULL)"
     " UPDATE run r SET frozen_at = CASE WHEN n.still IS NOT NULL THEN r.frozen_at END,"
     "  deadline_at = r.deadline_at + CASE WHEN n.still IS NULL"
+    "   THEN clock_timestamp() - greatest(r.frozen_at, r.created_at) ELSE '0' END,"
+    "  late_at = r.late_at + CASE WHEN n.still IS NULL"
     "   THEN clock_timestamp() - greatest(r.frozen_at, r.created_at) ELSE '0' END,"
     "  retry_at = r.retry_at + CASE WHEN n.still IS NULL"
     "   THEN clock_timestamp() - greatest(r.frozen_at, r.created_at) ELSE '0' END"

@@ -9,6 +9,7 @@ from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
+from scheduler_app.rules.states import RunType
 from scheduler_app.transitions.counters import count
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from scheduler_app.rules.definition import FlowDefinition
-    from scheduler_app.rules.states import RunState, RunType
+    from scheduler_app.rules.states import RunState
     from scheduler_app.rules.timetable import DataInterval
 
 
@@ -46,10 +47,11 @@ _CREATE = """
 WITH r AS (
   INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active, logical_date,
                    data_interval_start, data_interval_end, run_attempt, version_id, conf, note, actor,
-                   state_reason, created_at, queued_at, retry_count, frozen_at)
+                   state_reason, created_at, queued_at, retry_count, late_at, frozen_at)
   VALUES (%(flow_id)s::varchar, %(run_key)s, %(shard)s, %(run_type)s, 'queued', true, %(logical_date)s,
           %(data_interval_start)s, %(data_interval_end)s, 1, %(version_id)s, %(conf)s, %(note)s,
           %(actor)s, '', clock_timestamp(), clock_timestamp(), 0,
+          %(data_interval_end)s::timestamptz + make_interval(secs => %(deadline_s)s::float8),
           -- A run that is made while its flow is frozen is frozen from its first moment.
           (SELECT frozen_at FROM flow WHERE flow_id = %(flow_id)s::varchar))
   ON CONFLICT DO NOTHING
@@ -79,7 +81,10 @@ def create_run(
     nothing was written. Part of the caller's transaction.
     """
     tasks = definition.tasks
+    # By hand, a data interval may end whenever somebody says.
+    is_due = new.run_type == RunType.SCHEDULED and definition.deadline_from != "start"
     parameters = {
+        "deadline_s": definition.deadline_s if is_due else None,
         "flow_id": new.flow_id,
         "run_key": new.run_key,
         "shard": new.shard,
@@ -226,23 +231,57 @@ def start_runs(
     *,
     run_ids: Sequence[int],
     timeouts_s: Mapping[int, float] | None = None,
+    late_after_s: Mapping[int, float] | None = None,
 ) -> frozenset[int]:
     """The queued runs among ``run_ids`` are running, and so are their run attempts.
 
-    Those with a timeout (by run, in seconds) have a deadline.
+    Those with a timeout (by run, in seconds) are ended that long from now, and those in
+    ``late_after_s`` are late.
     """
     limits = timeouts_s or {}
+    late = late_after_s or {}
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "WITH r AS (UPDATE run SET state = 'running', started_at = clock_timestamp(),"
-            "   deadline_at = clock_timestamp() + make_interval(secs => u.timeout_s)"
-            "  FROM unnest(%s::bigint[], %s::float8[]) AS u(id, timeout_s)"
+            "   deadline_at = clock_timestamp() + make_interval(secs => u.timeout_s),"
+            "   late_at = coalesce(clock_timestamp() + make_interval(secs => u.late_s), late_at),"
+            "   is_late_judged = is_late_judged AND u.late_s IS NULL"
+            "  FROM unnest(%s::bigint[], %s::float8[], %s::float8[]) AS u(id, timeout_s, late_s)"
             "  WHERE run.id = u.id AND state = 'queued' RETURNING run.id, run_attempt)"
             " UPDATE run_attempt ra SET state = 'running', started_at = clock_timestamp()"
             "  FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt RETURNING ra.run_id",
-            [list(run_ids), [limits.get(run_id) for run_id in run_ids]],
+            [
+                list(run_ids),
+                [limits.get(run_id) for run_id in run_ids],
+                [late.get(run_id) for run_id in run_ids],
+            ],
         )
         return frozenset(row[0] for row in cursor.fetchall())
+
+
+LATE_MAX: Final = 500  # judged in one transaction
+
+
+def lock_late_runs(
+    connection: psycopg.Connection[Any], *, shards: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Runs of these shards whose deadline has passed, locked, and judged with this transaction.
+
+    Frozen ones are left for later. One dict per run: id, flow_id, run_key, shard, is_active, state,
+    late_at, ended_at, filter_code.
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "WITH due AS (SELECT r.id FROM run r JOIN flow f ON f.flow_id = r.flow_id"
+            "  WHERE r.shard = ANY(%s) AND r.late_at <= clock_timestamp() AND NOT r.is_late_judged"
+            "   AND r.frozen_at IS NULL AND f.frozen_at IS NULL"
+            "  ORDER BY r.id LIMIT %s FOR NO KEY UPDATE OF r SKIP LOCKED)"
+            " UPDATE run r SET is_late_judged = true FROM due WHERE r.id = due.id"
+            " RETURNING r.id, r.flow_id, r.run_key, r.shard, r.is_active, r.state, r.late_at,"
+            "  r.ended_at, r.filter_code",
+            [list(shards), LATE_MAX],
+        )
+        return sorted(cursor.fetchall(), key=lambda run: run["id"])
 
 
 def lock_run(connection: psycopg.Connection[Any], *, run_id: int) -> dict[str, Any] | None:

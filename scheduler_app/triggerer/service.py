@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from django.conf import settings
 
+from scheduler_app.couriers.teller import Teller
 from scheduler_app.hints.notices import Notices
 from scheduler_app.processes.job import JobRow
 from scheduler_app.transitions.incident import raise_incident
@@ -28,6 +29,7 @@ from scheduler_app.triggerer.isolate import Isolation
 from scheduler_app.triggerer.last_step import LastStep, left_behind
 from scheduler_app.triggerer.link import Link
 from scheduler_app.triggerer.looks import QuickLooks, RunLooks
+from scheduler_app.triggerer.schedulers import watch_for_schedulers
 from scheduler_app.triggerer.steps import Steps, task_factory
 from scheduler_app.triggerer.watch import Watch
 from scheduler_app.triggerer.watchdog import Watchdog
@@ -58,6 +60,10 @@ class Triggerer:
             kind="triggerer", name=name, detail={"capacity": capacity}, on_stop=self.stop
         )
         self._notices = Notices(settings.CACHE_URL)
+        self._teller = Teller(
+            on_told=lambda: self._notices.changed(["incidents", "home"]), look=self._look
+        )
+        self._started = time.monotonic()
         self._link = Link()
         self._folder = settings.DATA_DIR / "triggerers"
         self._last_step = LastStep(self._folder, self._job.id)
@@ -80,9 +86,11 @@ class Triggerer:
     def run(self) -> None:
         """Watches until stopped. Raises ``psycopg.OperationalError`` if the database is not there."""
         self._job.start()
+        self._teller.start()
         try:
             asyncio.run(self._main())
         finally:
+            self._teller.stop()
             self._watchdog.stop()
             self._link.close()
             self._last_step.remove()
@@ -145,6 +153,11 @@ class Triggerer:
             await self._link.ask(self._release)
         except psycopg.Error as error:
             logger.warning("triggers were not given up", extra={"error": str(error).strip()})
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        # Not in the first moments of a stack, when a scheduler may still be on its way.
+        if time.monotonic() - self._started > settings.HEARTBEAT_DEAD_AFTER_S:
+            watch_for_schedulers(connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S)
 
     def _name_killers(self, connection: psycopg.Connection[Any]) -> None:
         """Triggers at whose steps triggerers of this host died are run by themselves from now on."""

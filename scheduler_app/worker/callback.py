@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from scheduler_app.authoring import callbacks, variables
+from scheduler_app.authoring import callbacks, notifiers, variables
 from scheduler_app.authoring.callback_context import (
     RunPicture,
     TaskInstancePicture,
     context_of,
     exception_of,
 )
+from scheduler_app.couriers.limits import Limits
+from scheduler_app.couriers.secrets import Secrets, of_variables
+from scheduler_app.couriers.send import send_patiently
+from scheduler_app.rules import pages
 from scheduler_app.rules.callbacks import CallbackOn
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import AttemptOutcome, AttemptState
@@ -27,7 +31,10 @@ from scheduler_app.worker.offspring import end_offspring
 from scheduler_app.worker.variables import WorkerVariables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scheduler_app.authoring.flow import Flow
+    from scheduler_app.authoring.letters import Letter
     from scheduler_app.transitions.callback import CallbackClaim
     from scheduler_app.worker.child import Child
     from scheduler_app.worker.refuse import Delivery
@@ -50,7 +57,7 @@ def run_callback(me: Child, delivery: Delivery, claimed: CallbackClaim) -> repor
             within(
                 me,
                 attempt_id,
-                lambda: callbacks.call(callback, context),
+                lambda: _call(me, callback, context),
                 settings.CALLBACK_TIMEOUT_S,
             )
     except (TaskStopped, GaveUp):
@@ -71,6 +78,23 @@ def run_callback(me: Child, delivery: Delivery, claimed: CallbackClaim) -> repor
         me.capture.say(failed.error["traceback"])
         return failed
     return _report(delivery, AttemptOutcome.SUCCESS)
+
+
+def _call(me: Child, callback: callbacks.Callback, context: dict[str, Any]) -> None:
+    """It was called; what notifiers in it have to tell went out from here."""
+    secrets = Secrets(of_variables(me.link.once))
+
+    def courier(notifier: Mapping[str, Any], letter: Letter) -> None:
+        send_patiently(
+            notifier,
+            letter,
+            secrets=secrets,
+            limits=Limits.of_installation(),
+            say=me.capture.say,
+        )
+
+    with notifiers.sent_by(courier):
+        callbacks.call(callback, context)
 
 
 def _report(
@@ -144,7 +168,15 @@ def _context(me: Child, flow: Flow, claimed: CallbackClaim) -> dict[str, Any]:
         exception=exception_of(claimed.error, reason) if is_bad else None,
         reason=reason,
         params={**flow.definition().params, **claimed.conf},
+        key=claimed.callback_key,
+        url=_page(claimed),
     )
+
+
+def _page(claimed: CallbackClaim) -> str:
+    if claimed.ti_id is None:
+        return pages.run_page(settings.BASE_URL, claimed.run_id)
+    return pages.task_instance_page(settings.BASE_URL, claimed.ti_id)
 
 
 def _ti(me: Child, claimed: CallbackClaim) -> TaskInstancePicture:
@@ -175,4 +207,5 @@ def _ti(me: Child, claimed: CallbackClaim) -> TaskInstancePicture:
         start_date=claimed.started_at,
         end_date=claimed.ended_at,
         result_of=result_of,
+        log_url=_page(claimed),
     )
