@@ -30,6 +30,8 @@ HELP: Final = {
     "scheduler_take_overs_total": "Shards that a new leader went over.",
     "scheduler_demotions_total": "Leases whose holder stopped deciding by itself.",
     "scheduler_runs_created_total": "Runs that were created.",
+    "scheduler_alerts_sent_total": "Alerts that their receivers took.",
+    "scheduler_alerts_failed_total": "Alerts that were given up.",
 }
 
 
