@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
@@ -32,9 +32,43 @@ class TriggerRule(StrEnum):
     """When a task may start, seen from its direct upstream task instances."""
 
     ALL_SUCCESS = "all_success"
+    ALL_FAILED = "all_failed"
     ALL_DONE = "all_done"
+    ALL_DONE_MIN_ONE_SUCCESS = "all_done_min_one_success"
+    ALL_DONE_SETUP_SUCCESS = "all_done_setup_success"  # of teardowns
+    ALL_SKIPPED = "all_skipped"
+    ONE_SUCCESS = "one_success"
     ONE_FAILED = "one_failed"
+    ONE_DONE = "one_done"
     NONE_FAILED = "none_failed"
+    NONE_FAILED_MIN_ONE_SUCCESS = "none_failed_min_one_success"
+    NONE_SKIPPED = "none_skipped"
+    ALWAYS = "always"
+
+
+class Role(StrEnum):
+    """What a task is to the tasks around it; most are ``work``."""
+
+    WORK = "work"
+    SETUP = "setup"  # makes what the tasks up to its teardown need
+    TEARDOWN = "teardown"  # takes it away again, whatever became of the work
+    COMPENSATION = "compensation"  # undoes what a group did that was given up
+
+
+class Picks(StrEnum):
+    """What a task's result says of the tasks after it."""
+
+    NOTHING = ""
+    BRANCH = "branch"  # which of its direct downstream go on; the others are skipped
+    GATE = "gate"  # whether its direct downstream goes on; what comes after that by its own rules
+    GATE_ALL = "gate_all"  # whether anything downstream of it goes on, whatever the rules there
+
+
+class Running(StrEnum):
+    """What becomes of the rest of a group when a member of it has failed."""
+
+    WAIT = "wait"  # the others end as they would
+    STOP = "stop"  # what runs is stopped, and nothing of it starts any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +92,34 @@ class TaskDefinition:
     callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     doc: str = ""
     line: int | None = None  # in the flow file, for messages
+    group: str = ""  # id of the innermost group that it is in
+    role: str = Role.WORK
+    fails_run: bool = False  # of a teardown: its failure fails the run
+    picks: str = Picks.NOTHING
+    compensates: str = ""  # id of the group that it is the compensation of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRetry:
+    """How a group is retried as a whole when one of its tasks has failed for good. In seconds."""
+
+    max_attempts: int = 2  # of the group, the first one included
+    delay_s: float = 0.0
+    backoff: float = 0.0  # multiplier; 0 = fixed delay
+    max_delay_s: float | None = None
+    running: str = Running.WAIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDefinition:
+    """One group of tasks. With ``retry`` it is one unit: retried, and visible downstream, as a whole."""
+
+    group_id: str  # with the prefixes of the groups around it
+    parent: str = ""  # id of the group that it lies in
+    doc: str = ""
+    retry: GroupRetry | None = None
+    callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +152,7 @@ class FlowDefinition:
     expected_within_s: float | None = None
     alerts: tuple[dict[str, Any], ...] = field(default=(), hash=False)  # notifiers, described
     is_paused_upon_creation: bool = False
+    groups: tuple[GroupDefinition, ...] = ()  # outer before inner, else in the order of the file
 
     def task(self, task_id: str) -> TaskDefinition:
         """The task with this id. Raises ``KeyError``."""
@@ -99,32 +162,55 @@ class FlowDefinition:
         raise KeyError(task_id)
 
 
-# Options of flows that came later: left out where they have their default, for the same reason.
-_LATER_OPTIONS: Final = (
+# What came later is left out of the stored picture where it says nothing more than its default, so
+# that the digests of flows without it are what they always were.
+_LATER_OF_FLOW: Final = (
+    "callbacks",
     "deadline_s",
     "deadline_from",
     "expected_within_s",
     "alerts",
     "run_retry",
     "guards",
+    "groups",
 )
-_DEFAULTS: Final = {f.name: f.default for f in fields(FlowDefinition) if f.name in _LATER_OPTIONS}
+_LATER_OF_TASK: Final = (
+    "callbacks",
+    "suspect_factor",
+    "group",
+    "role",
+    "fails_run",
+    "picks",
+    "compensates",
+)
 
 
 def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     """The definition as plain JSON values, with the format number."""
     raw: dict[str, Any] = {"format": FORMAT, **json.loads(json.dumps(asdict(definition)))}
-    # Left out where there are none, so that the digests of such flows are what they always were.
-    for part in (raw, *raw["tasks"]):
-        if not part["callbacks"]:
-            del part["callbacks"]
-    for name in _LATER_OPTIONS:
-        if raw[name] == json.loads(json.dumps(_DEFAULTS[name])):
-            del raw[name]
+    _leave_out(raw, _SILENT_FLOW)
     for task in raw["tasks"]:
-        if task["suspect_factor"] is None:
-            del task["suspect_factor"]
+        _leave_out(task, _SILENT_TASK)
     return raw
+
+
+def _leave_out(raw: dict[str, Any], silent: dict[str, Any]) -> None:
+    for name, value in silent.items():
+        if raw[name] == value:
+            del raw[name]
+
+
+def _silent(kind: type[FlowDefinition | TaskDefinition], names: tuple[str, ...]) -> dict[str, Any]:
+    """The defaults of these fields as plain JSON values."""
+    defaults = {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(kind)
+    }
+    return {name: json.loads(json.dumps(defaults[name])) for name in names}
+
+
+_SILENT_FLOW: Final = _silent(FlowDefinition, _LATER_OF_FLOW)
+_SILENT_TASK: Final = _silent(TaskDefinition, _LATER_OF_TASK)
 
 
 def from_dict(raw: dict[str, Any]) -> FlowDefinition:
@@ -150,7 +236,19 @@ def _from_dict(raw: dict[str, Any]) -> FlowDefinition:
         values["run_retry"] = policy_from(raw["run_retry"])
     if raw.get("guards") is not None:
         values["guards"] = limits_from(raw["guards"])
+    values["groups"] = tuple(_group_from_dict(group) for group in raw.get("groups", ()))
     return FlowDefinition(**values)
+
+
+def _group_from_dict(raw: dict[str, Any]) -> GroupDefinition:
+    known = {f.name for f in fields(GroupDefinition)}
+    values = {key: value for key, value in raw.items() if key in known}
+    values["callbacks"] = _callbacks_from_dict(raw)
+    if raw.get("retry") is not None:
+        known = {f.name for f in fields(GroupRetry)}
+        retry = {key: value for key, value in raw["retry"].items() if key in known}
+        values["retry"] = GroupRetry(**retry)
+    return GroupDefinition(**values)
 
 
 def _task_from_dict(raw: dict[str, Any]) -> TaskDefinition:

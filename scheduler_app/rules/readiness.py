@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NoReturn
 
 from scheduler_app.rules.definition import TriggerRule
 from scheduler_app.rules.errors import InvalidInput
@@ -44,34 +44,90 @@ class Decision(StrEnum):
     UPSTREAM_FAILED = "upstream_failed"
 
 
-def decide(rule: str, counts: UpstreamCounts) -> Decision:
+NO_SETUPS: Final = UpstreamCounts(total=0)
+
+
+def decide(  # noqa: PLR0911, PLR0912 - a table: one line for each rule
+    rule: str, counts: UpstreamCounts, setups: UpstreamCounts = NO_SETUPS
+) -> Decision:
     """What the rule says now. A task without upstream is ready under every rule.
 
-    ``all_success`` and ``none_failed`` decide on the first bad upstream, without waiting for the
-    others. Raises ``InvalidInput`` for a rule that this version does not know.
+    ``setups`` are those of a teardown: ``all_done_setup_success`` wants one of them to have
+    succeeded, where there are any. A rule decides as soon as no end of what is unfinished could
+    change what it says, and ``all_success`` and ``none_failed`` on the first bad upstream. Raises
+    ``InvalidInput`` for a rule that this version does not know.
     """
+    if not counts.total and not setups.total:
+        if rule in KNOWN_RULES:
+            return Decision.READY
+        _unknown(rule)
+    skipped = Decision.SKIP if counts.skipped else None
+    given_up = Decision.UPSTREAM_FAILED if counts.bad else None
     match rule:
+        case TriggerRule.ALWAYS:
+            return Decision.READY
         case TriggerRule.ALL_SUCCESS:
-            if counts.bad:
-                return Decision.UPSTREAM_FAILED
-            if counts.skipped:
-                return Decision.SKIP
-            return _ready_when_all_ended(counts)
-        case TriggerRule.NONE_FAILED:
-            return Decision.UPSTREAM_FAILED if counts.bad else _ready_when_all_ended(counts)
+            return given_up or skipped or _when_all_ended(counts)
+        case TriggerRule.ALL_FAILED:
+            return Decision.SKIP if counts.success else skipped or _when_all_ended(counts)
         case TriggerRule.ALL_DONE:
-            return _ready_when_all_ended(counts)
+            return _when_all_ended(counts)
+        case TriggerRule.ALL_DONE_MIN_ONE_SUCCESS:
+            late = Decision.READY if counts.success else Decision.UPSTREAM_FAILED
+            return skipped or _when_all_ended(counts, late)
+        case TriggerRule.ALL_DONE_SETUP_SUCCESS:
+            return _after_setups(counts, setups)
+        case TriggerRule.ALL_SKIPPED:
+            unmet = counts.success or counts.bad
+            return Decision.SKIP if unmet else _when_all_ended(counts)
+        case TriggerRule.ONE_SUCCESS:
+            late = given_up or skipped or Decision.UPSTREAM_FAILED
+            return Decision.READY if counts.success else _when_all_ended(counts, late)
         case TriggerRule.ONE_FAILED:
-            if counts.bad or not counts.total:
-                return Decision.READY
-            return Decision.WAIT if counts.unfinished else Decision.SKIP
+            return Decision.READY if counts.bad else _when_all_ended(counts, Decision.SKIP)
+        case TriggerRule.ONE_DONE:
+            met = counts.success or counts.failed
+            return Decision.READY if met else _when_all_ended(counts, Decision.SKIP)
+        case TriggerRule.NONE_FAILED:
+            return given_up or _when_all_ended(counts)
+        case TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS:
+            late = Decision.READY if counts.success else skipped or Decision.UPSTREAM_FAILED
+            return given_up or _when_all_ended(counts, late)
+        case TriggerRule.NONE_SKIPPED:
+            return skipped or _when_all_ended(counts)
+    _unknown(rule)
+
+
+def _when_all_ended(counts: UpstreamCounts, late: Decision = Decision.READY) -> Decision:
+    return Decision.WAIT if counts.unfinished else late
+
+
+def _after_setups(counts: UpstreamCounts, setups: UpstreamCounts) -> Decision:
+    """Without any setup that succeeded there is nothing to take away."""
+    if counts.unfinished or setups.unfinished:
+        return Decision.WAIT
+    if setups.success or setups.total == setups.removed:
+        return Decision.READY
+    return Decision.UPSTREAM_FAILED if setups.bad else Decision.SKIP
+
+
+def decide_setups(setups: UpstreamCounts) -> Decision:
+    """What the setups above a task say that it does not follow directly: ready if all succeeded.
+
+    They are asked before the trigger rule, which is not asked unless they are ready; a failure
+    outranks a skip. ``always`` asks nobody.
+    """
+    if setups.bad:
+        return Decision.UPSTREAM_FAILED
+    if setups.skipped:
+        return Decision.SKIP
+    return _when_all_ended(setups)
+
+
+def _unknown(rule: str) -> NoReturn:
     known = ", ".join(sorted(KNOWN_RULES))
     raise InvalidInput(
         f"There is no trigger rule {rule!r}.",
         field="trigger_rule",
         remedy=f"Write one of {known}.",
     )
-
-
-def _ready_when_all_ended(counts: UpstreamCounts) -> Decision:
-    return Decision.WAIT if counts.unfinished else Decision.READY

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scheduler_app.rules import graph, readiness
+from scheduler_app.rules import ties as ties_module
 from scheduler_app.rules.definition import TriggerRule
 from scheduler_app.rules.readiness import Decision, UpstreamCounts
 from scheduler_app.rules.states import RunState, TaskState
+from scheduler_app.rules.ties import Ties, UnitState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from scheduler_app.rules.ties import Unit
 
 Key = tuple[str, int]  # task id, map index
 
@@ -42,7 +46,8 @@ class RunDecision:
     reason: str  # the same as a sentence; empty while running
     marks: dict[Key, TaskState] = field(default_factory=dict)  # terminal states to write now
     ready: frozenset[Key] = frozenset()  # in ``none``, and their rule lets them start
-    deciding_tasks: tuple[str, ...] = ()  # their instances decide the outcome
+    deciding_tasks: tuple[str, ...] = ()  # leaves: their instances decide the outcome
+    units: dict[str, UnitState] = field(default_factory=dict)  # of transactional groups
 
 
 def decide_run(
@@ -50,7 +55,9 @@ def decide_run(
     upstream: Mapping[str, Collection[str]],
     trigger_rules: Mapping[str, str],
     instances: Sequence[InstanceState],
-    teardowns: Collection[str] = (),
+    ties: Ties = ties_module.NONE,
+    choices: Mapping[str, object] | None = None,
+    given_up: Collection[str] = (),
 ) -> RunDecision:
     """Marks, ready instances and the outcome, in one walk along the graph.
 
@@ -60,11 +67,17 @@ def decide_run(
     queued, runs, waits or is held is left alone. Marks cascade: a task sees what its upstream is marked as
     in the same walk. Asked again with the marks written, the same decision comes without marks.
 
+    ``ties`` are the definition's too. ``choices`` holds what the tasks that pick have picked; one that
+    is not in it bars nobody. ``given_up`` names the transactional groups that are not tried again: one
+    with a failed task that is not in it keeps the run running until that is decided.
+
     Raises ``DefinitionError`` when tasks wait for each other.
     """
-    board = _Board(upstream, instances)
-    walked = _walk(board, trigger_rules)
-    deciding = _deciding_tasks(board, frozenset(teardowns))
+    board = _Board(upstream, instances, ties, given_up)
+    walked = _walk(board, trigger_rules, choices or {})
+    deciding = _deciding_tasks(board, ties.beside)
+    units = {group_id: board.unit_state(unit) for group_id, unit in ties.units.items()}
+    board.is_open_to_question = UnitState.FAILED in units.values()
     stuck = board.undecided_keys()
     if stuck and not walked.ready and not board.is_anything_under_way():
         marks = {**walked.marks, **dict.fromkeys(stuck, TaskState.UPSTREAM_FAILED)}
@@ -75,6 +88,7 @@ def decide_run(
             " for ever.",
             marks=marks,
             deciding_tasks=deciding,
+            units=units,
         )
     if stuck or walked.ready or board.is_anything_under_way():
         return RunDecision(
@@ -84,14 +98,18 @@ def decide_run(
             marks=walked.marks,
             ready=walked.ready,
             deciding_tasks=deciding,
+            units=units,
         )
-    bad = [task_id for task_id in deciding if board.is_bad(task_id)]
+    # The last work before a teardown that can fail the run decides too: it is not forgiven.
+    last_work = _deciding_tasks(board, ties.beside | ties.teardowns) if ties.teardowns else ()
+    bad = [one for one in dict.fromkeys((*deciding, *last_work)) if board.is_bad(one)]
     return RunDecision(
         state=RunState.FAILED if bad else RunState.SUCCESS,
         code=TASK_FAILURE if bad else SUCCESS,
         reason=_failure(board, bad) if bad else "Every task that decides the run ended well.",
         marks=walked.marks,
         deciding_tasks=deciding,
+        units=units,
     )
 
 
@@ -129,8 +147,15 @@ class _Board:
     """The instances of a run counted by task, kept up to date as marks are made."""
 
     def __init__(
-        self, upstream: Mapping[str, Collection[str]], instances: Sequence[InstanceState]
+        self,
+        upstream: Mapping[str, Collection[str]],
+        instances: Sequence[InstanceState],
+        ties: Ties,
+        given_up: Collection[str],
     ) -> None:
+        self.ties = ties
+        self.given_up = frozenset(given_up)
+        self.is_open_to_question = False  # whether a transactional group may be tried again
         self.upstream = upstream
         self.tallies: dict[str, list[int]] = {}
         self.undecided: dict[str, list[int]] = {}  # task -> map indexes of instances in none
@@ -160,11 +185,57 @@ class _Board:
         return [(task_id, index) for index in indexes]
 
     def upstream_counts(self, task_id: str) -> tuple[int, ...]:
-        """The tallies of its direct upstream, added up."""
-        tallies = [self.tallies.get(above, _ABSENT) for above in self.upstream[task_id]]
-        if len(tallies) == 1:
-            return tuple(tallies[0])
-        return tuple(map(sum, zip(*tallies, strict=True))) or (0,) * 6
+        """The tallies of its direct upstream, added up; without the setups of a teardown."""
+        above = self.upstream[task_id]
+        if self.ties is not ties_module.NONE:
+            own = self.ties.own_setups.get(task_id, ())
+            return self.seen(task_id, [one for one in above if one not in own])
+        return _added([self.tallies.get(one, _ABSENT) for one in above])
+
+    def seen(self, task_id: str, above: Iterable[str]) -> tuple[int, ...]:
+        """The tallies of these tasks as this one sees them, added up."""
+        unit_of = self.ties.unit_of
+        own = unit_of.get(task_id)
+        tallies = []
+        for one in above:
+            tally: Sequence[int] = self.tallies.get(one, _ABSENT)
+            unit = unit_of.get(one)
+            if unit is not None and unit != own:
+                tally = _from_outside(tally, self.unit_state(self.ties.units[unit]))
+            tallies.append(tally)
+        return _added(tallies)
+
+    def unit_state(self, unit: Unit) -> UnitState:
+        """What the transactional group is to the tasks outside it."""
+        total, success, failed, skipped, upstream_failed, removed = _added(
+            [self.tallies.get(one, _ABSENT) for one in unit.members]
+        )
+        if success + failed + skipped + upstream_failed + removed < total:
+            return UnitState.PENDING
+        if not failed + upstream_failed or not any(
+            self._has_bad(one) for one in unit.members if one not in unit.lenient
+        ):
+            return UnitState.SUCCESS
+        return UnitState.GIVEN_UP if unit.group_id in self.given_up else UnitState.FAILED
+
+    def has_ended(self, task_id: str, above: Iterable[str]) -> bool:
+        """Whether nothing of these tasks is unfinished, as this one sees them."""
+        total, *ended = self.seen(task_id, above)
+        return sum(ended) == total
+
+    def is_barred(self, task_id: str, choices: Mapping[str, object]) -> bool:
+        """Whether a task that picks, and has ended well, did not pick this one."""
+        for picker in self.ties.picked_by.get(task_id, ()):
+            tally = self.tallies.get(picker, _ABSENT)
+            if (
+                picker in choices
+                and tally[_PLACES[TaskState.SUCCESS]] == tally[_TOTAL]
+                and ties_module.is_barred(
+                    self.ties, self.upstream, task_id, picker, choices[picker]
+                )
+            ):
+                return True
+        return False
 
     def undecided_keys(self) -> list[Key]:
         """Instances in ``none`` that the walk left alone."""
@@ -172,10 +243,16 @@ class _Board:
 
     def is_anything_under_way(self) -> bool:
         """Whether an instance was let go and has not ended, or is held: then its end counts later."""
-        return self._under_way > 0
+        return self._under_way > 0 or self.is_open_to_question
 
     def is_bad(self, task_id: str) -> bool:
-        """Whether an instance of the task failed or was given up."""
+        """Whether an instance of the task failed or was given up, or its transactional group was."""
+        unit = self.ties.unit_of.get(task_id)
+        if unit is not None and self.unit_state(self.ties.units[unit]) is UnitState.GIVEN_UP:
+            return True
+        return self._has_bad(task_id)
+
+    def _has_bad(self, task_id: str) -> bool:
         tally = self.tallies.get(task_id, _ABSENT)
         return bool(tally[_PLACES[TaskState.FAILED]] or tally[_PLACES[TaskState.UPSTREAM_FAILED]])
 
@@ -189,21 +266,40 @@ class _Board:
         return tally is None or tally[_TOTAL] == tally[_PLACES[TaskState.REMOVED]]
 
 
-def _walk(board: _Board, trigger_rules: Mapping[str, str]) -> _Walked:
+def _from_outside(tally: Sequence[int], state: UnitState) -> Sequence[int]:
+    """How often a task of a transactional group ended in which way, for whoever is outside it."""
+    if state is UnitState.SUCCESS:
+        return tally
+    total, success, failed, skipped, upstream_failed, removed = tally
+    if state is UnitState.GIVEN_UP:  # what succeeded in it does not count
+        return (total, 0, failed, skipped, upstream_failed + success, removed)
+    return (max(total, 1), 0, 0, 0, 0, 0)
+
+
+def _added(tallies: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    if len(tallies) == 1:
+        return tuple(tallies[0])
+    return tuple(map(sum, zip(*tallies, strict=True))) or (0,) * 6
+
+
+def _walk(
+    board: _Board, trigger_rules: Mapping[str, str], choices: Mapping[str, object]
+) -> _Walked:
     """Every undecided task is marked, ready, or left undecided, upstream first."""
     walked = _Walked(marks=dict.fromkeys(board.strangers, TaskState.REMOVED))
     if not board.undecided:
         return walked
     ready: list[Key] = []
     decided: dict[tuple[str, tuple[int, ...]], Decision] = {}
-    for task_id in _in_order(board.upstream):
+    is_plain = board.ties is ties_module.NONE
+    for task_id in board.ties.order or _in_order(board.upstream):
         if task_id not in board.undecided:
             continue
         rule = trigger_rules.get(task_id, TriggerRule.ALL_SUCCESS)
         if rule not in readiness.KNOWN_RULES:
             continue  # of a newer version: nothing here can say when it may start
         asked = (rule, board.upstream_counts(task_id))
-        decision = decided.get(asked)
+        decision = decided.get(asked) if is_plain else _tied(board, task_id, asked, choices)
         if decision is None:
             decision = decided[asked] = readiness.decide(rule, _counts(asked[1]))
         if decision is Decision.READY:
@@ -213,6 +309,28 @@ def _walk(board: _Board, trigger_rules: Mapping[str, str]) -> _Walked:
             walked.marks.update(dict.fromkeys(board.mark(task_id, state), state))
     walked.ready = frozenset(ready)
     return walked
+
+
+def _tied(
+    board: _Board,
+    task_id: str,
+    asked: tuple[str, tuple[int, ...]],
+    choices: Mapping[str, object],
+) -> Decision:
+    """What picks, setups, the trigger rule and the scope of a teardown say, in that order."""
+    rule, counts = asked
+    ties = board.ties
+    if board.is_barred(task_id, choices):
+        return Decision.SKIP
+    if rule != TriggerRule.ALWAYS and (above := ties.setups.get(task_id)):
+        decision = readiness.decide_setups(_counts(board.seen(task_id, above)))
+        if decision is not Decision.READY:
+            return decision
+    setups = ties.own_setups.get(task_id, ())
+    decision = readiness.decide(rule, _counts(counts), _counts(board.seen(task_id, setups)))
+    if decision is Decision.READY and not board.has_ended(task_id, ties.scopes.get(task_id, ())):
+        return Decision.WAIT
+    return decision
 
 
 def _in_order(upstream: Mapping[str, Collection[str]]) -> Iterable[str]:
@@ -237,13 +355,13 @@ def _counts(tally: tuple[int, ...]) -> UpstreamCounts:
     )
 
 
-def _deciding_tasks(board: _Board, teardowns: frozenset[str]) -> tuple[str, ...]:
-    """The leaves of the graph without teardowns; with teardowns alone, theirs.
+def _deciding_tasks(board: _Board, beside: Collection[str]) -> tuple[str, ...]:
+    """The leaves of the graph without teardowns and compensations; with those alone, theirs.
 
     Where a leaf is removed, so that nothing of it can decide, the last tasks before it decide too:
     a failure must not be forgotten because what came after it left the definition.
     """
-    work = {t: above for t, above in board.upstream.items() if t not in teardowns} or board.upstream
+    work = {t: above for t, above in board.upstream.items() if t not in beside} or board.upstream
     deciding = graph.leaves(work)
     if any(board.is_gone(task_id) for task_id in work):
         left = {t: above for t, above in work.items() if not board.is_gone(t)}

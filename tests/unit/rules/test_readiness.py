@@ -15,13 +15,14 @@ def test_a_task_without_upstream_is_ready_under_every_rule(rule: TriggerRule) ->
 
 @pytest.mark.parametrize("rule", list(TriggerRule))
 def test_a_task_waits_while_nothing_of_its_upstream_ended(rule: TriggerRule) -> None:
-    assert readiness.decide(rule, UpstreamCounts(total=2)) is Decision.WAIT
+    expected = Decision.READY if rule is TriggerRule.ALWAYS else Decision.WAIT
+    assert readiness.decide(rule, UpstreamCounts(total=2)) is expected
 
 
 def test_a_rule_of_another_version_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(InvalidInput, match="'no_such_rule'") as raised:
         readiness.decide("no_such_rule", UpstreamCounts(total=0))
-    assert "all_done, all_success, none_failed, one_failed" in str(raised.value.extra["remedy"])
+    assert all(rule in str(raised.value.extra["remedy"]) for rule in TriggerRule)
 
 
 def test_the_known_rules_are_those_that_a_definition_may_name() -> None:

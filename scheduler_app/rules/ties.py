@@ -1,0 +1,268 @@
+"""What ties tasks together beside ``upstream``: setups and teardowns, picks, groups that are one unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler_app.rules import graph
+from scheduler_app.rules.definition import GroupRetry, Picks, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from scheduler_app.rules.definition import FlowDefinition, GroupDefinition, TaskDefinition
+
+
+class UnitState(StrEnum):
+    """What a transactional group is to the tasks outside it."""
+
+    PENDING = "pending"  # a task of it has not ended: nothing of it is visible outside
+    SUCCESS = "success"  # all of it succeeded, or was skipped
+    FAILED = "failed"  # a task of it failed, and it has not been decided whether it is tried again
+    GIVEN_UP = "given_up"  # it failed for good: nothing of it counts outside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A group with ``retry``: outside, all of its tasks are seen as one."""
+
+    group_id: str
+    members: tuple[str, ...]
+    lenient: frozenset[str]  # teardowns in it that do not fail anything
+    retry: GroupRetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """The ties of one flow, worked out once; empty for a flow that has none."""
+
+    setups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # above, not direct upstream
+    own_setups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of teardowns: direct
+    scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of teardowns
+    teardowns: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()  # neither decide a run nor stand after its last tasks
+    pickers: Mapping[str, Picks] = field(default_factory=dict)
+    picked_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # task -> pickers above
+    group_entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # -> first tasks
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    unit_of: Mapping[str, str] = field(default_factory=dict)
+    order: tuple[str, ...] = ()  # in which the tasks can be decided; empty: any topological one
+
+
+NONE: Final = Ties()
+
+
+def ties_of(definition: FlowDefinition) -> Ties:
+    """The ties of the flow. Raises ``DefinitionError`` where a unit would wait for itself."""
+    tasks = definition.tasks
+    if not definition.groups and all(
+        task.role == Role.WORK and task.picks == Picks.NOTHING for task in tasks
+    ):
+        return NONE
+    upstream = {task.task_id: task.upstream for task in tasks}
+    units = _units(definition)
+    unit_of = {task_id: unit.group_id for unit in units.values() for task_id in unit.members}
+    pickers = {task.task_id: Picks(task.picks) for task in tasks if task.picks}
+    teardowns = frozenset(task.task_id for task in tasks if task.role == Role.TEARDOWN)
+    return Ties(
+        setups=_setups_above(tasks, upstream),
+        own_setups={t: s for t in sorted(teardowns) if (s := _direct_setups(tasks, t))},
+        scopes={t: s for t in sorted(teardowns) if (s := _scope(tasks, upstream, t))},
+        teardowns=teardowns,
+        beside=frozenset(
+            task.task_id
+            for task in tasks
+            if task.role == Role.COMPENSATION
+            or (task.role == Role.TEARDOWN and not task.fails_run)
+        ),
+        pickers=pickers,
+        picked_by=_picked_by(pickers, upstream, teardowns),
+        group_entries={
+            group.group_id: entries(upstream, members(definition, group.group_id))
+            for group in (definition.groups if pickers else ())
+        },
+        units=units,
+        unit_of=unit_of,
+        order=graph.topological_order(seen_whole(upstream, units, unit_of)) if units else (),
+    )
+
+
+def members(definition: FlowDefinition, group_id: str) -> tuple[str, ...]:
+    """The tasks of the group and of the groups in it, in the order of the definition."""
+    inside = set(group_and_inner(definition.groups, group_id))
+    return tuple(task.task_id for task in definition.tasks if task.group in inside)
+
+
+def group_and_inner(groups: Sequence[GroupDefinition], group_id: str) -> tuple[str, ...]:
+    """The id of the group, and those of the groups in it at any depth."""
+    found = [group_id]
+    for group in groups:  # outer ones come first
+        if group.parent in found and group.group_id not in found:
+            found.append(group.group_id)
+    return tuple(found)
+
+
+def entries(upstream: Mapping[str, Collection[str]], inside: Collection[str]) -> tuple[str, ...]:
+    """Those of the tasks that wait for no other of them."""
+    own = frozenset(inside)
+    return tuple(task_id for task_id in inside if own.isdisjoint(upstream[task_id]))
+
+
+def exits(
+    upstream: Mapping[str, Collection[str]],
+    inside: Collection[str],
+    teardowns: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Those of the tasks that no other of them waits for, teardowns aside; theirs if all are."""
+    work = [task_id for task_id in inside if task_id not in teardowns] or list(inside)
+    waited_for = frozenset[str]().union(*(upstream[task_id] for task_id in work))
+    return tuple(task_id for task_id in work if task_id not in waited_for)
+
+
+def seen_whole(
+    upstream: Mapping[str, Collection[str]],
+    units: Mapping[str, Unit],
+    unit_of: Mapping[str, str],
+) -> dict[str, tuple[str, ...]]:
+    """The graph in which whoever waits for a task of a unit from outside waits for all of it.
+
+    It has a cycle where a path leaves a unit and comes back into it.
+    """
+    whole: dict[str, tuple[str, ...]] = {}
+    for task_id, above in upstream.items():
+        own = unit_of.get(task_id)
+        others = {u for one in above if (u := unit_of.get(one)) is not None and u != own}
+        more = [member for unit in sorted(others) for member in units[unit].members]
+        whole[task_id] = tuple(dict.fromkeys([*above, *more]))
+    return whole
+
+
+def companions(tasks: Sequence[TaskDefinition], task_ids: Iterable[str]) -> frozenset[str]:
+    """The setups that these tasks need, and their teardowns, beyond the tasks themselves.
+
+    A setup is needed if it is above one of them and has no teardown, or one below it.
+    """
+    wanted = frozenset(task_ids)
+    upstream = {task.task_id: task.upstream for task in tasks}
+    found: set[str] = set()
+    for task_id in wanted & upstream.keys():
+        setups = _relevant_setups(tasks, upstream, task_id)
+        found.update(setups)
+    role = {task.task_id: task.role for task in tasks}
+    named = {task_id for task_id in wanted if role.get(task_id) == Role.SETUP}
+    below = graph.downstream_of(upstream)
+    for setup in found | named:
+        found.update(below_id for below_id in below[setup] if role[below_id] == Role.TEARDOWN)
+    return frozenset(found - wanted)
+
+
+def is_barred(
+    ties: Ties,
+    upstream: Mapping[str, Collection[str]],
+    task_id: str,
+    picker: str,
+    choice: object,
+) -> bool:
+    """Whether the result of the task that picks says that this one is skipped."""
+    if ties.pickers[picker] is not Picks.BRANCH:
+        return not choice
+    wanted = followed(ties, choice)
+    return task_id not in wanted and task_id not in graph.downstream_closure(upstream, wanted)
+
+
+def followed(ties: Ties, choice: object) -> frozenset[str]:
+    """The tasks that a branch goes on with; those that a chosen group begins with."""
+    chosen: Any = choice if isinstance(choice, (list, tuple, set, frozenset)) else [choice]
+    found: set[str] = set()
+    for one in chosen:
+        if one is not None:
+            found.update(ties.group_entries.get(str(one), (str(one),)))
+    return frozenset(found)
+
+
+def _units(definition: FlowDefinition) -> dict[str, Unit]:
+    lenient = frozenset(
+        task.task_id
+        for task in definition.tasks
+        if task.role == Role.TEARDOWN and not task.fails_run
+    )
+    return {
+        group.group_id: Unit(
+            group_id=group.group_id,
+            members=(inside := members(definition, group.group_id)),
+            lenient=lenient.intersection(inside),
+            retry=group.retry,
+        )
+        for group in definition.groups
+        if group.retry is not None
+    }
+
+
+def _setups_above(
+    tasks: Sequence[TaskDefinition], upstream: Mapping[str, Collection[str]]
+) -> dict[str, tuple[str, ...]]:
+    if not any(task.role == Role.SETUP for task in tasks):
+        return {}
+    found = {
+        task.task_id: tuple(
+            sorted(set(_relevant_setups(tasks, upstream, task.task_id)) - set(task.upstream))
+        )
+        for task in tasks
+        if task.role != Role.TEARDOWN
+    }
+    return {task_id: setups for task_id, setups in found.items() if setups}
+
+
+def _relevant_setups(
+    tasks: Sequence[TaskDefinition], upstream: Mapping[str, Collection[str]], task_id: str
+) -> list[str]:
+    """The setups above the task whose teardown is below it, or that have none."""
+    role = {task.task_id: task.role for task in tasks}
+    above = graph.upstream_closure(upstream, [task_id])
+    setups = [one for one in above if role[one] == Role.SETUP]
+    if not setups:
+        return []
+    below = graph.downstream_closure(upstream, [task_id])
+    direct = graph.downstream_of(upstream)
+    relevant = []
+    for setup in setups:
+        teardowns = {one for one in direct[setup] if role[one] == Role.TEARDOWN}
+        if not teardowns or teardowns & (below | {task_id}):
+            relevant.append(setup)
+    return relevant
+
+
+def _direct_setups(tasks: Sequence[TaskDefinition], teardown: str) -> tuple[str, ...]:
+    setups = {task.task_id for task in tasks if task.role == Role.SETUP}
+    above = next(task.upstream for task in tasks if task.task_id == teardown)
+    return tuple(one for one in above if one in setups)
+
+
+def _scope(
+    tasks: Sequence[TaskDefinition], upstream: Mapping[str, Collection[str]], teardown: str
+) -> tuple[str, ...]:
+    """The tasks between the setups of the teardown and itself that it does not follow directly."""
+    setups = _direct_setups(tasks, teardown)
+    between = graph.downstream_closure(upstream, setups) & graph.upstream_closure(
+        upstream, [teardown]
+    )
+    return tuple(sorted(between - set(upstream[teardown]) - set(setups)))
+
+
+def _picked_by(
+    pickers: Mapping[str, Picks],
+    upstream: Mapping[str, Collection[str]],
+    teardowns: frozenset[str],
+) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    below = graph.downstream_of(upstream)
+    for picker, picks in pickers.items():
+        reached: Iterable[str] = below[picker]
+        if picks is Picks.GATE_ALL:
+            reached = graph.downstream_closure(upstream, [picker])
+        for task_id in reached:
+            if task_id not in teardowns:
+                found.setdefault(task_id, []).append(picker)
+    return {task_id: tuple(sorted(above)) for task_id, above in found.items()}
