@@ -8,10 +8,12 @@ no Django. What never happens here: reading rows, knowing the time, deciding wha
 
 from __future__ import annotations
 
+from scheduler_app.authoring.branching import branch, latest_only, short_circuit
 from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
 from scheduler_app.authoring.fencing import StaleFence, fenced, fenced_upsert
 from scheduler_app.authoring.flow import Flow, flow
+from scheduler_app.authoring.groups import Group, GroupRetry, group
 from scheduler_app.authoring.notifiers import (
     AppriseNotifier,
     EmailNotifier,
@@ -31,7 +33,7 @@ from scheduler_app.authoring.sensors import (
     WaitForSql,
     WaitForTime,
 )
-from scheduler_app.authoring.task import Task, task
+from scheduler_app.authoring.task import Task, setup, task, teardown
 from scheduler_app.authoring.triggers import (
     EventTrigger,
     FileTrigger,
@@ -53,6 +55,8 @@ __all__ = [
     "EventTrigger",
     "FileTrigger",
     "Flow",
+    "Group",
+    "GroupRetry",
     "Guards",
     "HttpTrigger",
     "NoSuchVariable",
@@ -80,8 +84,14 @@ __all__ = [
     "WaitForSql",
     "WaitForTime",
     "WebhookNotifier",
+    "branch",
     "fenced",
     "fenced_upsert",
     "flow",
+    "group",
+    "latest_only",
+    "setup",
+    "short_circuit",
     "task",
+    "teardown",
 ]

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import Fault, Place, fault, refuse
+from scheduler_app.rules.definition import FLOW_OR_TASK_ID, ID_RULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from scheduler_app.authoring.call import TaskCall
+    from scheduler_app.authoring.groups import Group
     from scheduler_app.authoring.task import Task
+    from scheduler_app.authoring.wiring import Step
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,28 +26,63 @@ class Building:
     flow_id: str
     place: Place
     defaults: Mapping[str, Any] = field(default_factory=dict)  # fields of TaskDefinition
+    schedule: str | None = None
+    timezone: str = "UTC"
     calls: dict[str, TaskCall] = field(default_factory=dict)
     instances: list[Task] = field(default_factory=list)  # of class tasks
+    groups: dict[str, Group] = field(default_factory=dict)
+    inside: list[Group] = field(
+        default_factory=list
+    )  # groups whose bodies are running, outer first
+    links: list[tuple[Step, Step]] = field(default_factory=list)  # before, after: one is a group
+    scopes: list[list[TaskCall]] = field(default_factory=list)  # calls of the ``with`` of setups
     faults: list[Fault] = field(default_factory=list)
 
-    def id_for(self, wanted: str, place: Place, *, exact: bool) -> str:
-        """An id that no other call of this flow has; a fault if just the wanted one must be had."""
-        if wanted not in self.calls:
-            return wanted
+    @property
+    def prefix(self) -> str:
+        """What stands before the ids of the tasks and groups that are made now."""
+        return self.inside[-1].inner_prefix if self.inside else ""
+
+    @property
+    def task_defaults(self) -> Mapping[str, Any]:
+        """Options of the tasks that are made now: of the flow, and of the groups around them."""
+        return self.inside[-1].defaults if self.inside else self.defaults
+
+    def id_for(self, wanted: str, place: Place, *, exact: bool, noun: str = "Task") -> str:
+        """An id that no other task or group of this flow has, with the prefix of its group.
+
+        A fault if just the wanted one must be had.
+        """
+        wanted = self.prefix + wanted
+        taken: dict[str, Group | TaskCall] = {**self.groups, **self.calls}
+        if wanted not in taken:
+            return self._fit(wanted, place, noun)
         if exact:
-            other = self.calls[wanted].place
+            other = taken[wanted].place
             self.faults.append(
                 fault(
                     place,
-                    f"Task id {wanted!r} is used twice in flow {self.flow_id!r}; the other is at "
+                    f"{noun} id {wanted!r} is used twice in flow {self.flow_id!r}; the other is at "
                     f"line {other.line}.",
-                    "Give one of them another task_id.",
+                    f"Give one of them another {noun.lower()}_id.",
                 )
             )
         number = 1
-        while f"{wanted}__{number}" in self.calls:
+        while f"{wanted}__{number}" in taken:
             number += 1
-        return f"{wanted}__{number}"
+        return self._fit(f"{wanted}__{number}", place, noun)
+
+    def _fit(self, name: str, place: Place, noun: str) -> str:
+        if not FLOW_OR_TASK_ID.fullmatch(name):
+            self.faults.append(
+                fault(
+                    place,
+                    f"{noun} id {name[:80]!r}... has {len(name)} characters with the ids of the"
+                    " groups that it is in.",
+                    f"Ids are {ID_RULE}: shorten one of them, or write prefix=False on a group.",
+                )
+            )
+        return name
 
 
 _current: Final[ContextVar[Building | None]] = ContextVar("daylight_building", default=None)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler_app.authoring import callbacks
 from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, error_of
 from scheduler_app.authoring.faults import Place, did_you_mean, refuse
 from scheduler_app.authoring.signatures import without_ctx
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
-from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules import graph
+from scheduler_app.rules.definition import Picks, Role, TaskDefinition, TriggerRule
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.ties import entries, exits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.context import Context
     from scheduler_app.authoring.task import Task
+
+_OF_TEARDOWNS: Final = TriggerRule.ALL_DONE_SETUP_SUCCESS
 
 
 class Body(Protocol):
@@ -46,6 +50,8 @@ class TaskCall(Step):
     options: Mapping[str, Any]  # fields of TaskDefinition
     body: Body
     doc: str
+    group_id: str = ""  # of the innermost group around it
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the flow and those groups
     run_after_ids: set[str] = field(default_factory=set)  # by >> and <<
 
     @property
@@ -58,9 +64,64 @@ class TaskCall(Step):
         return self
 
     def run_after(self, other: Step) -> None:
-        """The other task is upstream."""
-        self._check_flow(other)
-        self.run_after_ids.add(other.task_id)
+        """The other task is upstream, or the last tasks of the group are."""
+        before = other.in_order()
+        if isinstance(before, TaskCall):
+            self._check_flow(before)
+            self.run_after_ids.add(before.task_id)
+        else:
+            before.run_before(self)
+
+    def as_setup(self) -> TaskCall:
+        """It makes what the tasks up to its teardown need; cleared along with them."""
+        self.options = {**self.options, "role": Role.SETUP}
+        return self
+
+    def as_teardown(
+        self, *, setups: Step | Iterable[Step] = (), fails_run: bool = False
+    ) -> TaskCall:
+        """It takes away what the setups made once all between them and it has ended, however.
+
+        ``setups`` are made setups and stand before it. With ``fails_run`` its failure fails the run.
+        """
+        self.options = {**self.options, "role": Role.TEARDOWN, "fails_run": fails_run}
+        for step in [setups] if isinstance(setups, Step) else setups:
+            self.run_after(step.as_call().as_setup())
+        return self
+
+    def __enter__(self) -> TaskCall:
+        if self.options.get("role") not in (Role.SETUP, Role.TEARDOWN):
+            raise refuse(
+                f"Task {self.name!r} stands in a with statement, and is neither setup nor teardown.",
+                "Write .as_setup() or .as_teardown(...) behind it.",
+            )
+        self.building.scopes.append([])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        calls = self.building.scopes.pop()
+        if self.building.scopes:
+            self.building.scopes[-1].extend(calls)
+        upstream = {call.task_id: call.upstream_ids() for call in calls}
+        setups, teardowns = self._around()
+        for call in calls:
+            if call.task_id in entries(upstream, list(upstream)):
+                call.run_after_ids.update(setups)
+        for teardown in teardowns:
+            teardown.run_after_ids.update(exits(upstream, list(upstream)))
+
+    def _around(self) -> tuple[set[str], list[TaskCall]]:
+        """The setups and the teardowns of the ``with`` that it stands in."""
+        calls = self.building.calls
+        if self.options["role"] == Role.SETUP:
+            below = [call for call in calls.values() if self.task_id in call.upstream_ids()]
+            return {self.task_id}, [c for c in below if c.options.get("role") == Role.TEARDOWN]
+        above = {one for one in self.upstream_ids() if one in calls}
+        return {one for one in above if calls[one].options.get("role") == Role.SETUP}, [self]
+
+    def upstream_ids(self) -> frozenset[str]:
+        """The tasks that it waits for, by an arrow or for their result."""
+        return self.result_task_ids() | self.run_after_ids
 
     def result_task_ids(self) -> frozenset[str]:
         """The tasks whose results the arguments need, at any depth."""
@@ -68,7 +129,7 @@ class TaskCall(Step):
 
     def execute(self, ctx: Context, results: Mapping[str, Any]) -> Any:
         """What the user code returns; ``results`` holds each of ``result_task_ids()``."""
-        return self.body.execute(ctx, lambda step: results[step.task_id])
+        return self._picked(self.body.execute(ctx, lambda step: results[step.task_id]))
 
     def check_resume(self, method: str, kwargs: Mapping[str, Any]) -> None:
         """Raises ``InvalidInput`` if the task could not be resumed so."""
@@ -90,21 +151,67 @@ class TaskCall(Step):
         bound = _bound(
             found, ctx=ctx, event=stored.get("event"), error=error, kwargs=stored.get("kwargs", {})
         )
-        return _finished(found(*bound.args, **bound.kwargs))
+        return self._picked(_finished(found(*bound.args, **bound.kwargs)))
+
+    def _picked(self, result: Any) -> Any:
+        """The result; of a branch, the ids that it goes on with, each of a task or group below it."""
+        if self.options.get("picks") != Picks.BRANCH:
+            return result
+        chosen = result if isinstance(result, (list, tuple, set, frozenset)) else [result]
+        below = self._below()
+        prefix = f"{self.group_id}." if self.group_id else ""
+        picked = []
+        for one in chosen:
+            if one is None:
+                continue
+            found = next((i for i in (one, f"{prefix}{one}") if i in below), None)
+            if found is None:
+                message = (
+                    f"Branch {self.name!r} returned {one!r}, which is no id of a task or group after"
+                    f" it. Return one of {', '.join(sorted(below)) or 'nothing: None'}."
+                )
+                raise InvalidInput(message)
+            picked.append(found)
+        return picked
+
+    def _below(self) -> frozenset[str]:
+        """The ids of the tasks that wait for it, directly or not, and of the groups around them."""
+        calls = self.building.calls
+        upstream = {task_id: call.upstream_ids() for task_id, call in calls.items()}
+        below = graph.downstream_closure(upstream, [self.name])
+        around = {
+            group_id
+            for group_id, group in self.building.groups.items()
+            if not group.contains(self.group_id)
+            and any(group.contains(calls[task_id].group_id) for task_id in below)
+        }
+        return below | around
 
     def callbacks(self) -> callbacks.Callbacks:
         """What is called when the task moves: its own, or those of the flow's default_args."""
-        return callbacks.taken_from({**self.building.defaults, **self.options})
+        return callbacks.taken_from({**self.defaults, **self.options})
 
     def definition(self) -> TaskDefinition:
         """This task as the stored picture of the flow has it."""
         for step in steps_in(self.body.arguments(), self.place):
             self._check_flow(step)
-        fields = {**self.building.defaults, **self.options, "task_id": self.name}
+        fields = {**self.defaults, **self.options, "task_id": self.name}
+        if self.options.get("role") == Role.TEARDOWN:
+            if self.options.get("trigger_rule", _OF_TEARDOWNS) != _OF_TEARDOWNS:
+                raise refuse(
+                    f"Teardown {self.name!r} has trigger_rule={self.options['trigger_rule']!r}.",
+                    "Leave it out: a teardown runs when everything up to it has ended.",
+                    self.place,
+                )
+            fields["trigger_rule"] = _OF_TEARDOWNS
         fields.setdefault("doc", self.doc)
         fields["callbacks"] = callbacks.names_of(callbacks.taken_from(fields))
-        upstream = tuple(sorted(self.run_after_ids | self.result_task_ids()))
-        return TaskDefinition(**fields, upstream=upstream, line=self.place.line)
+        return TaskDefinition(
+            **fields,
+            upstream=tuple(sorted(self.upstream_ids())),
+            line=self.place.line,
+            group=self.group_id,
+        )
 
     def _check_flow(self, other: Step) -> None:
         call = other.as_call()
@@ -132,8 +239,19 @@ def add_call(
 ) -> TaskCall:
     """The call is part of the flow, under an id of its own."""
     name = target.id_for(wanted, place, exact=exact)
-    call = TaskCall(name=name, place=place, building=target, options=options, body=body, doc=doc)
+    call = TaskCall(
+        name=name,
+        place=place,
+        building=target,
+        options=options,
+        body=body,
+        doc=doc,
+        group_id=target.inside[-1].group_id if target.inside else "",
+        defaults=target.task_defaults,
+    )
     target.calls[name] = call
+    if target.scopes:
+        target.scopes[-1].append(call)
     return call
 
 

@@ -72,6 +72,7 @@ class Context:
     fence: int
     idempotency_key: str
     services: ContextServices
+    run_type: str = "manual"  # scheduled, manual or backfill
     elapsed: timedelta = timedelta()  # from the first start of this try to this attempt's start
 
     @property

@@ -22,11 +22,12 @@ from scheduler_app.authoring.faults import (
     place_of_function,
     refuse,
 )
+from scheduler_app.authoring.groups import resolve_links
 from scheduler_app.authoring.notifiers import KINDS as NOTIFIERS
 from scheduler_app.authoring.notifiers import Notifier
-from scheduler_app.authoring.options import TASK_OPTIONS, BadOption, check_options
+from scheduler_app.authoring.options import BadOption, check_options
 from scheduler_app.authoring.registry import register
-from scheduler_app.rules import graph, timetable
+from scheduler_app.rules import graph, ties, timetable
 from scheduler_app.rules.callbacks import OF_RUN
 from scheduler_app.rules.definition import (
     DEADLINE_FROM,
@@ -120,6 +121,7 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
     flow_id = fields.setdefault("flow_id", function.__name__)
     work = Building(flow_id=flow_id, place=place, defaults=defaults, faults=faults)
     fields = _checked_times(work, fields)
+    work.schedule, work.timezone = fields.get("schedule"), fields["timezone"]
     run_callbacks = callbacks.taken_from(fields)
     fields["callbacks"] = callbacks.names_of(run_callbacks)
     wrong = _faults_of_function(function)
@@ -195,6 +197,7 @@ def _place_in_file(error: BaseException, otherwise: Place) -> Place:
 def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None:
     """The definition; None where the flow has faults, of which this adds those of the whole."""
     faults = work.faults
+    resolve_links(work)
     tasks: dict[str, TaskDefinition] = {}
     for call in work.calls.values():
         try:
@@ -217,11 +220,27 @@ def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None
     if faults:
         return None
     ordered = tuple(tasks[task_id] for task_id in graph.topological_order(upstream))
-    made = FlowDefinition(**fields, tasks=ordered)
+    groups = tuple(made.definition() for made in work.groups.values())
+    made = FlowDefinition(**fields, tasks=ordered, groups=groups)
+    if cycle := ties.cycle_through_unit(made):
+        faults.append(_comes_back(work, made, cycle))
+        return None
     if remedy := _unstorable(made):
         faults.append(fault(work.place, f"Flow {work.flow_id!r} cannot be stored.", remedy))
         return None
     return made
+
+
+def _comes_back(work: Building, made: FlowDefinition, cycle: tuple[str, ...]) -> Fault:
+    units = {task_id: ties.unit_of(made, task_id) for task_id in cycle}
+    outside = next(task_id for task_id in cycle if units[task_id] is None)
+    group_id = next(unit for unit in units.values() if unit is not None)
+    return fault(
+        work.calls[outside].place,
+        f"Task {outside!r} waits for group {group_id!r}, which is retried as a whole, and the group"
+        " waits for it.",
+        "Take the task into the group, or one of its two dependencies away.",
+    )
 
 
 def _unstorable(definition: FlowDefinition) -> str | None:
@@ -270,16 +289,15 @@ def _checked_default_args(
     default_args: object, place: Place
 ) -> tuple[dict[str, Any], str, list[Fault]]:
     """Fields of TaskDefinition, the owner, and faults."""
-    if not isinstance(default_args, Mapping) or not all(isinstance(k, str) for k in default_args):
-        return {}, "", [fault(place, "default_args is no dict of options.", "Write a dict.")]
-    given = dict(default_args)
-    owner = given.pop("owner", "")
-    known = {name: entry for name, entry in TASK_OPTIONS.items() if name not in ("task_id", "doc")}
-    fields, faults = check_options(given, known, place, "default_args")
+    owner: object = ""
+    if isinstance(default_args, Mapping):
+        default_args = dict(default_args)
+        owner = default_args.pop("owner", "")
+    fields, faults = option_checks.checked_defaults(default_args, place, "default_args")
     if not isinstance(owner, str):
         faults.append(fault(place, f"default_args has owner={owner!r}.", "Give owner a text."))
         owner = ""
-    return fields, owner, faults
+    return fields, str(owner), faults
 
 
 def _schedule(value: object) -> str:

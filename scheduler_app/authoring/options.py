@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from scheduler_app.rules import definition
 from scheduler_app.rules.callbacks import OF_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from scheduler_app.rules.callbacks import CallbackOn
 
@@ -35,6 +36,9 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "max_active_tis_per_dag": "Put the task into a pool of that many slots: pool=...",
     "depends_on_past": "Write max_active_runs=1 on @flow; a task sees only tasks of its own run.",
     "concurrency": "Write max_active_tasks=...",
+    "prefix_group_id": "Write prefix=...",
+    "tooltip": "Write doc=...",
+    "on_failure_fail_dagrun": "Write fails_run=...",
 }
 
 
@@ -219,6 +223,16 @@ def check_options(
                 )
             )
     return fields, faults
+
+
+def checked_defaults(
+    default_args: object, place: Place, subject: str
+) -> tuple[dict[str, Any], list[Fault]]:
+    """The fields of TaskDefinition that a ``default_args`` gives, and its faults."""
+    if not isinstance(default_args, Mapping) or not all(isinstance(k, str) for k in default_args):
+        return {}, [fault(place, f"{subject} is no dict of options.", "Write a dict.")]
+    known = {name: entry for name, entry in TASK_OPTIONS.items() if name not in ("task_id", "doc")}
+    return check_options(default_args, known, place, subject)
 
 
 def _shown(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
@@ -24,9 +25,10 @@ from scheduler_app.authoring.signatures import (
     faults_of_function,
 )
 from scheduler_app.authoring.wiring import Step
+from scheduler_app.rules.definition import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import timedelta
 
     from scheduler_app.authoring.context import Context
@@ -99,6 +101,12 @@ class TaskFunction:
             doc=inspect.getdoc(self.function) or "",
         )
 
+    def being(self, **fields: object) -> TaskFunction:
+        """The same task with these fields of its definition: its role, what it picks."""
+        changed = copy.copy(self)
+        changed._fields = {**self._fields, **fields}
+        return changed
+
     def __repr__(self) -> str:
         return f"<task function {self.__name__}>"
 
@@ -125,15 +133,64 @@ def task(function: Callable[..., Any] | None = None, /, **options: object) -> An
     return _task_function(function, options, place)
 
 
-def _task_function(function: Any, options: Mapping[str, object], place: Place) -> TaskFunction:
+@overload
+def setup(function: Callable[..., Any], /) -> TaskFunction: ...
+
+
+@overload
+def setup(**options: object) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+
+
+def setup(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
+    """The task as a setup: see ``as_setup``. Stands alone, or over ``@task``; options as there."""
+    return special("setup", function, options, role=Role.SETUP)
+
+
+@overload
+def teardown(function: Callable[..., Any], /) -> TaskFunction: ...
+
+
+@overload
+def teardown(
+    *, fails_run: bool = False, **options: object
+) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+
+
+def teardown(
+    function: Callable[..., Any] | None = None, /, *, fails_run: bool = False, **options: object
+) -> Any:
+    """The task as a teardown: see ``as_teardown``. Stands alone, or over ``@task``; options as there."""
+    return special("teardown", function, options, role=Role.TEARDOWN, fails_run=fails_run)
+
+
+def special(
+    name: str,
+    function: Callable[..., Any] | None,
+    options: Mapping[str, object],
+    **fields: object,
+) -> Any:
+    """What a decorator of this name makes of a function or of a task: a task with these fields."""
+    place = place_of_caller()
+
+    def made(decorated: Any) -> TaskFunction:
+        if isinstance(decorated, TaskFunction):
+            return (decorated.override(**options) if options else decorated).being(**fields)
+        return _task_function(decorated, options, place, name).being(**fields)
+
+    return made if function is None else made(function)
+
+
+def _task_function(
+    function: Any, options: Mapping[str, object], place: Place, name: str = "task"
+) -> TaskFunction:
     if isinstance(function, TaskFunction):
         raise refuse(
             f"{function.__name__!r} is decorated with @task twice.", "Remove one of them.", place
         )
     if not inspect.isfunction(function):
         raise refuse(
-            f"@task stands on {function!r}, which is no function.",
-            "Put @task on a def; a class task derives from Task and needs no decorator.",
+            f"@{name} stands on {function!r}, which is no function.",
+            f"Put @{name} on a def; a class task derives from Task and needs no decorator.",
             place,
         )
     return TaskFunction(function, options, place)
@@ -200,9 +257,33 @@ class Task(Step):
         """The call that the instance stands for."""
         return self.call
 
+    def in_order(self) -> TaskCall:
+        """The call that the instance stands for."""
+        return self.call
+
     def run_after(self, other: Step) -> None:
-        """The other task is upstream."""
+        """The other task is upstream, or the last tasks of the group are."""
         self.call.run_after(other)
+
+    def as_setup(self) -> Self:
+        """It makes what the tasks up to its teardown need; cleared along with them."""
+        self.call.as_setup()
+        return self
+
+    def as_teardown(self, *, setups: Step | Iterable[Step] = (), fails_run: bool = False) -> Self:
+        """It takes away what the setups made once all between them and it has ended, however.
+
+        ``setups`` are made setups and stand before it. With ``fails_run`` its failure fails the run.
+        """
+        self.call.as_teardown(setups=setups, fails_run=fails_run)
+        return self
+
+    def __enter__(self) -> Self:
+        self.call.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.call.__exit__(*error)
 
     def arguments(self) -> dict[str, Any]:
         """The attributes of the instance."""

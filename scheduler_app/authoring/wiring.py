@@ -28,6 +28,14 @@ class Step:
         """The call that it stands for."""
         raise NotImplementedError
 
+    def in_order(self) -> Step:
+        """What it is in the order of the flow: itself, or the group that it came out of."""
+        return self
+
+    def run_before(self, other: Step) -> None:
+        """The other one starts only when it has ended as its trigger rule wants."""
+        other.run_after(self)
+
     def run_after(self, other: Step) -> None:
         """The task starts only when the other one has ended as its trigger rule wants."""
         raise NotImplementedError

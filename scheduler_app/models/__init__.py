@@ -22,6 +22,7 @@ from scheduler_app.models.clear import ClearBatch, ClearPlan
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
 from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, TaskStatsCursor
+from scheduler_app.models.group_attempt import GroupAttempt
 from scheduler_app.models.guard import AutomaticAction, Guard, Review
 from scheduler_app.models.job import Job
 from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
@@ -55,6 +56,7 @@ __all__ = [
     "Freeze",
     "Ghost",
     "GhostAudit",
+    "GroupAttempt",
     "Guard",
     "Incident",
     "Inquiry",

@@ -118,7 +118,6 @@ class GroupDefinition:
     parent: str = ""  # id of the group that it lies in
     doc: str = ""
     retry: GroupRetry | None = None
-    callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     line: int | None = None
 
 
@@ -243,7 +242,6 @@ def _from_dict(raw: dict[str, Any]) -> FlowDefinition:
 def _group_from_dict(raw: dict[str, Any]) -> GroupDefinition:
     known = {f.name for f in fields(GroupDefinition)}
     values = {key: value for key, value in raw.items() if key in known}
-    values["callbacks"] = _callbacks_from_dict(raw)
     if raw.get("retry") is not None:
         known = {f.name for f in fields(GroupRetry)}
         retry = {key: value for key, value in raw["retry"].items() if key in known}

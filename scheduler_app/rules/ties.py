@@ -38,7 +38,9 @@ class Unit:
 class Ties:
     """The ties of one flow, worked out once; empty for a flow that has none."""
 
-    setups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # above, not direct upstream
+    setups: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # above, not direct upstream
     own_setups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of teardowns: direct
     scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of teardowns
     teardowns: frozenset[str] = frozenset()
@@ -63,7 +65,7 @@ def ties_of(definition: FlowDefinition) -> Ties:
         return NONE
     upstream = {task.task_id: task.upstream for task in tasks}
     units = _units(definition)
-    unit_of = {task_id: unit.group_id for unit in units.values() for task_id in unit.members}
+    unit_of = _unit_of(units)
     pickers = {task.task_id: Picks(task.picks) for task in tasks if task.picks}
     teardowns = frozenset(task.task_id for task in tasks if task.role == Role.TEARDOWN)
     return Ties(
@@ -74,8 +76,7 @@ def ties_of(definition: FlowDefinition) -> Ties:
         beside=frozenset(
             task.task_id
             for task in tasks
-            if task.role == Role.COMPENSATION
-            or (task.role == Role.TEARDOWN and not task.fails_run)
+            if task.role == Role.COMPENSATION or (task.role == Role.TEARDOWN and not task.fails_run)
         ),
         pickers=pickers,
         picked_by=_picked_by(pickers, upstream, teardowns),
@@ -139,6 +140,20 @@ def seen_whole(
     return whole
 
 
+def cycle_through_unit(definition: FlowDefinition) -> tuple[str, ...] | None:
+    """A cycle of tasks that wait for each other because a group is one unit; null if there is none."""
+    units = _units(definition)
+    if not units:
+        return None
+    upstream = {task.task_id: task.upstream for task in definition.tasks}
+    return graph.find_cycle(seen_whole(upstream, units, _unit_of(units)))
+
+
+def unit_of(definition: FlowDefinition, task_id: str) -> str | None:
+    """The id of the group with ``retry`` that the task is in."""
+    return _unit_of(_units(definition)).get(task_id)
+
+
 def companions(tasks: Sequence[TaskDefinition], task_ids: Iterable[str]) -> frozenset[str]:
     """The setups that these tasks need, and their teardowns, beyond the tasks themselves.
 
@@ -198,6 +213,10 @@ def _units(definition: FlowDefinition) -> dict[str, Unit]:
         for group in definition.groups
         if group.retry is not None
     }
+
+
+def _unit_of(units: Mapping[str, Unit]) -> dict[str, str]:
+    return {task_id: unit.group_id for unit in units.values() for task_id in unit.members}
 
 
 def _setups_above(

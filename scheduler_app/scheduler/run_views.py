@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import tuple_row
 
+from scheduler_app.rules import values
 from scheduler_app.rules.states import TaskState
 
 if TYPE_CHECKING:
@@ -63,6 +64,16 @@ class RunView:
     instances: dict[int, Instance] = field(default_factory=dict)
     open_ids: set[int] = field(default_factory=set)
     held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
+    # What the tasks that pick have picked: the attempt whose result it is, whether there is one, and it.
+    picked: dict[int, tuple[UUID | None, bool, object]] = field(default_factory=dict)
+
+    def choices(self) -> dict[str, object]:
+        """By task that picks, what it picked; one that was marked by hand has picked nothing."""
+        return {
+            self.instances[ti_id].task_id: value
+            for ti_id, (_, is_there, value) in self.picked.items()
+            if is_there
+        }
 
     def active_count(self) -> int:
         """How many task instances hold a place under ``max_active_tasks``."""
@@ -118,6 +129,7 @@ class RunViews:
             self._read(connection, new, only_open=False)
         if known:
             self._read(connection, known, only_open=True)
+        _read_choices(connection, known + new)
         return known + new
 
     def _read(
@@ -143,6 +155,31 @@ class RunViews:
                     cursor.execute(_SELECT + " WHERE id = ANY(%s)", [closed])
                     for row in cursor.fetchall():
                         _take(by_run[row[0]], row)
+
+
+def _read_choices(connection: psycopg.Connection[Any], views: list[RunView]) -> None:
+    """What the tasks that pick, and have succeeded since the last look, have picked."""
+    asked = {
+        ti_id: view
+        for view in views
+        if view.version.ties.pickers
+        for ti_id, one in view.instances.items()
+        if one.task_id in view.version.ties.pickers
+        and one.state is TaskState.SUCCESS
+        and (ti_id not in view.picked or view.picked[ti_id][0] != one.attempt_id)
+    }
+    if not asked:
+        return
+    for ti_id, view in asked.items():
+        view.picked[ti_id] = (view.instances[ti_id].attempt_id, False, None)
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT i.id, p.id, p.result FROM task_instance i JOIN attempt p ON p.id = i.attempt_id"
+            " WHERE i.id = ANY(%s) AND p.is_accepted AND p.outcome = 'success'",
+            [list(asked)],
+        )
+        for ti_id, attempt_id, result in cursor.fetchall():
+            asked[ti_id].picked[ti_id] = (attempt_id, True, values.decode(result))
 
 
 _SELECT = (

@@ -246,6 +246,8 @@ def _decision(view: RunView) -> run_outcome.RunDecision:
             )
             for i in view.instances.values()
         ],
+        ties=view.version.ties,
+        choices=view.choices(),
     )
 
 

@@ -9,6 +9,7 @@ from psycopg.rows import tuple_row
 
 from scheduler_app.rules.definition import FlowDefinition, from_dict
 from scheduler_app.rules.errors import DefinitionError
+from scheduler_app.rules.ties import Ties, ties_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,6 +26,7 @@ class Version:
     definition: FlowDefinition
     upstream: dict[str, tuple[str, ...]]
     trigger_rules: dict[str, str]
+    ties: Ties
     pools: frozenset[str]
     callbacks: dict[str, dict[str, tuple[str, ...]]]  # of the tasks that have some
     queue: str  # on which callbacks of its runs are delivered
@@ -63,6 +65,7 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         definition=definition,
         upstream={task.task_id: task.upstream for task in definition.tasks},
         trigger_rules={task.task_id: task.trigger_rule for task in definition.tasks},
+        ties=ties_of(definition),
         pools=frozenset(task.pool for task in definition.tasks),
         callbacks={task.task_id: task.callbacks for task in definition.tasks if task.callbacks},
         queue=_queue(definition),

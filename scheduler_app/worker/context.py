@@ -47,6 +47,7 @@ def build_context(
         fence=delivery.fence,
         idempotency_key=idempotency_key(delivery, claim),
         services=services,
+        run_type=claim.run_type,
         elapsed=timedelta(seconds=claim.elapsed_s),
     )
 

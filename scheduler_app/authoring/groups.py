@@ -1,0 +1,450 @@
+"""Groups of tasks: ``with group("extract"):`` and ``@group``, and how they stand in the order."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, overload
+
+from scheduler_app.authoring import options as option_checks
+from scheduler_app.authoring.building import current
+from scheduler_app.authoring.faults import (
+    Place,
+    fault,
+    place_of_caller,
+    place_of_function,
+    refuse,
+)
+from scheduler_app.authoring.options import BadOption, check_options, checked_defaults
+from scheduler_app.authoring.task import TaskFunction
+from scheduler_app.authoring.wiring import Step, steps_in, with_results
+from scheduler_app.rules import definition
+from scheduler_app.rules.definition import GroupDefinition, Role, Running, TriggerRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    from scheduler_app.authoring.building import Building
+    from scheduler_app.authoring.call import TaskCall
+
+ATTEMPTS_MAX: Final = 1000
+
+
+class GroupRetry:
+    """How a group is retried as a whole: as ``retry=`` of a group it makes the group one unit.
+
+    ``max_attempts`` counts the first one. ``cooldown`` (timedelta or seconds) lies between the end of
+    an attempt and the next one, each time ``backoff`` times longer, up to ``max_cooldown``. When a
+    task of it has failed for good, ``running="wait"`` lets the others end, ``"stop"`` stops them.
+    """
+
+    def __init__(
+        self,
+        max_attempts: int = 2,
+        *,
+        cooldown: timedelta | float = 0,
+        backoff: float = 0,
+        max_cooldown: timedelta | float | None = None,
+        running: str = Running.WAIT,
+    ) -> None:
+        checks: dict[str, tuple[object, Callable[[object], Any]]] = {
+            "max_attempts": (max_attempts, option_checks.whole_number(1, ATTEMPTS_MAX)),
+            "cooldown": (cooldown, option_checks.duration_s),
+            "backoff": (backoff, option_checks.backoff),
+            "max_cooldown": (max_cooldown, option_checks.optional(option_checks.duration_s)),
+            "running": (running, _running),
+        }
+        checked: dict[str, Any] = {}
+        for name, (value, check) in checks.items():
+            try:
+                checked[name] = check(value)
+            except BadOption as wanted:
+                raise refuse(
+                    f"GroupRetry has {name}={value!r}.", f"Give {name} {wanted}."
+                ) from None
+        self.stored = definition.GroupRetry(
+            max_attempts=checked["max_attempts"],
+            delay_s=checked["cooldown"],
+            backoff=checked["backoff"],
+            max_delay_s=checked["max_cooldown"],
+            running=checked["running"],
+        )
+
+    def __repr__(self) -> str:
+        return f"GroupRetry(max_attempts={self.stored.max_attempts})"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Group(Step):
+    """One group of one flow; beside an arrow it stands for its first or its last tasks."""
+
+    group_id: str
+    parent: Group | None
+    place: Place
+    building: Building
+    inner_prefix: str
+    defaults: Mapping[str, Any]  # options of its tasks
+    doc: str = ""
+    retry: definition.GroupRetry | None = None
+    compensate: TaskFunction | None = None
+
+    @property
+    def task_id(self) -> str:
+        """A group has none, and no result: raises."""
+        return self.as_call().task_id
+
+    def as_call(self) -> TaskCall:
+        """A group is no call: raises."""
+        self._refuse_result()
+
+    def run_after(self, other: Step) -> None:
+        """Its first tasks start only when the other one has ended."""
+        before = other.in_order()
+        self._check_flow(before)
+        self.building.links.append((before, self))
+
+    def run_before(self, other: Step) -> None:
+        """The other one starts only when its last tasks have ended."""
+        self._check_flow(other)
+        self.building.links.append((self, other))
+
+    def contains(self, group_id: str) -> bool:
+        """Whether the group with this id is this one, or lies in it."""
+        found = self.building.groups.get(group_id)
+        while found is not None and found is not self:
+            found = found.parent
+        return found is not None
+
+    def definition(self) -> GroupDefinition:
+        """This group as the stored picture of the flow has it."""
+        return GroupDefinition(
+            group_id=self.group_id,
+            parent="" if self.parent is None else self.parent.group_id,
+            doc=self.doc,
+            retry=self.retry,
+            line=self.place.line,
+        )
+
+    def _check_flow(self, other: Step) -> None:
+        theirs: Building = other.building  # type: ignore[attr-defined]  # of a call, or of a group
+        if theirs is not self.building:
+            raise refuse(
+                f"Group {self.group_id!r} of flow {self.building.flow_id!r} is tied to flow"
+                f" {theirs.flow_id!r}.",
+                "Tie only tasks and groups of one flow.",
+            )
+
+    def _refuse_result(self) -> NoReturn:
+        raise refuse(
+            f"Group {self.group_id!r} stands where the result of a task is wanted.",
+            "Return the result of one of its tasks from the group's function, and pass that.",
+            self.place,
+        )
+
+    def _refuse_use(self, verb: str) -> NoReturn:
+        raise refuse(
+            f"Group {self.group_id!r} is {verb} while the flow is being built.",
+            "Use it beside >> and << only.",
+        )
+
+    def __repr__(self) -> str:
+        return f"<group {self.building.flow_id}.{self.group_id}>"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class GroupResult(Step):
+    """What a group's function returned: the result of a task, in the order the whole group."""
+
+    step: Step
+    group: Group
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task whose result it is."""
+        return self.step.task_id
+
+    def as_call(self) -> TaskCall:
+        """The call whose result it is."""
+        return self.step.as_call()
+
+    def in_order(self) -> Step:
+        """The group."""
+        return self.group
+
+    def run_after(self, other: Step) -> None:
+        """The first tasks of the group start only when the other one has ended."""
+        self.group.run_after(other)
+
+
+class GroupMaker:
+    """``group("extract", ...)``: stands in a ``with`` statement, or over a function."""
+
+    def __init__(self, options: Mapping[str, object], place: Place) -> None:
+        self._options = options
+        self._place = place
+
+    def __enter__(self) -> Group:
+        if "group_id" not in self._options:
+            raise refuse(
+                "A group in a with statement has no id.",
+                'Write with group("extract"):',
+                self._place,
+            )
+        return _enter(self._options, self._place, exact=True)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        _leave(current("A group", "").inside.pop(), has_raised=kind is not None)
+
+    def __call__(self, function: Callable[..., Any]) -> GroupFunction:
+        """The function as a group."""
+        return GroupFunction(function, self._options, self._place)
+
+
+class GroupFunction:
+    """A function made into a group: calling it in a flow body adds the group with its tasks."""
+
+    def __init__(
+        self, function: Callable[..., Any], options: Mapping[str, object], place: Place
+    ) -> None:
+        if not inspect.isfunction(function):
+            raise refuse(
+                f"@group stands on {function!r}, which is no function.",
+                "Put @group on a def whose body calls tasks.",
+                place,
+            )
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise refuse(
+                f"Group function {function.__name__!r} is async or yields.",
+                "Write a plain def whose body calls tasks.",
+                place_of_function(function),
+            )
+        self.function = function
+        self.options = options
+        functools.update_wrapper(self, function)
+
+    def override(self, **options: object) -> Self:
+        """The same group with other options; ``group_id`` given here is taken exactly."""
+        return type(self)(self.function, {**self.options, **options}, place_of_caller())
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """The flow has one more group, in it the tasks that the function calls.
+
+        What it returns: the results of tasks that the function returns, which stand for the whole
+        group beside an arrow; else the group.
+        """
+        is_named = "group_id" in self.options
+        options = {
+            "group_id": self.function.__name__,
+            "doc": inspect.getdoc(self.function) or "",
+            **self.options,
+        }
+        made = _enter(options, place_of_caller(), exact=is_named)
+        has_raised = True
+        try:
+            returned = self.function(*args, **kwargs)
+            has_raised = False
+        finally:
+            _leave(made.building.inside.pop(), has_raised=has_raised)
+        if returned is made or next(steps_in(returned), None) is None:
+            return made
+        return with_results(returned, lambda step: GroupResult(step=step, group=made))
+
+    def __repr__(self) -> str:
+        return f"<group function {self.function.__name__}>"
+
+
+@overload
+def group(function: Callable[..., Any], /) -> GroupFunction: ...
+
+
+@overload
+def group(group_id: str | None = None, /, **options: object) -> GroupMaker: ...
+
+
+def group(first: str | Callable[..., Any] | None = None, /, **options: object) -> Any:
+    """Tasks that stand together: those called in the ``with`` block, or in the decorated function.
+
+    Options: group_id, prefix (whether its id stands before the ids in it), default_args (options for
+    its tasks), doc; retry (a GroupRetry: the group is one unit, retried as a whole, and nothing of it
+    counts outside before all of it has succeeded), compensate (a task that runs when the group is
+    given up, which makes it such a unit too).
+    """
+    place = place_of_caller()
+    if first is None or isinstance(first, str):
+        given = options if first is None else {"group_id": first, **options}
+        return GroupMaker(given, place)
+    return GroupFunction(first, options, place)
+
+
+def _enter(options: Mapping[str, object], place: Place, *, exact: bool) -> Group:
+    """The group is part of the flow, and what is called now is in it."""
+    target = current(f"Group {options.get('group_id')!r} is made", "it is a part of one flow.")
+    subject = f"Group {options.get('group_id')!r}"
+    given = dict(options)
+    default_args = given.pop("default_args", None) or {}
+    fields, faults = check_options(given, GROUP_OPTIONS, place, subject)
+    defaults, wrong = checked_defaults(default_args, place, f"default_args of {subject.lower()}")
+    target.faults.extend([*faults, *wrong])
+    wanted = fields.get("group_id") or "group"
+    outer = target.inside[-1] if target.inside else None
+    prefix = target.prefix
+    group_id = target.id_for(wanted, place, exact=exact, noun="Group")
+    retry = fields.get("retry")
+    compensate = fields.get("compensate")
+    if retry is None and compensate is not None:
+        retry = definition.GroupRetry(max_attempts=1)
+    if retry is not None and (around := _unit_around(outer)) is not None:
+        raise refuse(
+            f"Group {group_id!r} is retried as a whole, and lies in group {around.group_id!r}, which"
+            " is too.",
+            "Take retry and compensate from one of them: a unit is retried with all that is in it.",
+            place,
+        )
+    made = Group(
+        group_id=group_id,
+        parent=outer,
+        place=place,
+        building=target,
+        inner_prefix=f"{group_id}." if fields.get("prefix", True) else prefix,
+        defaults={**target.task_defaults, **defaults},
+        doc=fields.get("doc", ""),
+        retry=retry,
+        compensate=compensate,
+    )
+    target.groups[group_id] = made
+    target.inside.append(made)
+    return made
+
+
+def _leave(made: Group, *, has_raised: bool) -> None:
+    """Its compensation, where it has one, is a task behind all of its tasks."""
+    if made.compensate is None or has_raised:
+        return
+    undo = made.compensate.being(
+        role=Role.COMPENSATION,
+        compensates=made.group_id,
+        trigger_rule=TriggerRule.ONE_FAILED,
+    )()
+    undo.run_after_ids.update(
+        call.task_id
+        for call in made.building.calls.values()
+        if made.contains(call.group_id) and not _is_lenient(call)
+    )
+
+
+def _is_lenient(call: TaskCall) -> bool:
+    return call.options.get("role") == Role.TEARDOWN and not call.options.get("fails_run")
+
+
+def _unit_around(outer: Group | None) -> Group | None:
+    while outer is not None and outer.retry is None:
+        outer = outer.parent
+    return outer
+
+
+def _running(value: object) -> str:
+    if value not in list(Running):
+        raise BadOption("'wait' or 'stop'")
+    return str(value)
+
+
+def _retry(value: object) -> definition.GroupRetry:
+    if not isinstance(value, GroupRetry):
+        raise BadOption("a GroupRetry, such as GroupRetry(max_attempts=3)")
+    return value.stored
+
+
+def _compensation(value: object) -> TaskFunction:
+    if not isinstance(value, TaskFunction):
+        raise BadOption("a task that takes no argument but ctx, without calling it")
+    return value
+
+
+GROUP_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
+    "group_id": ("group_id", option_checks.identifier),
+    "prefix": ("prefix", option_checks.flag),
+    "doc": ("doc", option_checks.text),
+    "retry": ("retry", option_checks.optional(_retry)),
+    "compensate": ("compensate", option_checks.optional(_compensation)),
+    "default_args": ("default_args", lambda value: value),  # checked by itself
+}
+
+
+def resolve_links(work: Building) -> None:
+    """Every arrow beside a group is one between its first or last tasks and the others.
+
+    An empty group passes on what stands before it. Faults are in ``work.faults``.
+    """
+    inside = {group_id: _calls_in(work, made) for group_id, made in work.groups.items()}
+    links = [link for link in work.links if not _is_within(work, *link)]
+    for made in work.groups.values():
+        if not inside[made.group_id]:
+            before = [above for above, below in links if below is made]
+            after = [below for above, below in links if above is made]
+            links = [link for link in links if made not in link]
+            links += [(above, below) for above in before for below in after]
+    edges = [
+        (
+            {call.task_id for call in _of(above, inside)},
+            {call.task_id for call in _of(below, inside)},
+        )
+        for above, below in links
+    ]
+    ties = [(_last(above, inside, edges), _first(below, inside, edges)) for above, below in links]
+    for last, first in ties:
+        for call in first:
+            call.run_after_ids.update(one.task_id for one in last)
+
+
+def _is_within(work: Building, above: Step, below: Step) -> bool:
+    """Whether one of the two lies in the other; then it is a fault."""
+    for outer, inner in ((above, below), (below, above)):
+        if isinstance(outer, Group) and outer.contains(inner.group_id):  # type: ignore[attr-defined]
+            name = getattr(inner, "name", None) or inner.group_id  # type: ignore[attr-defined]
+            work.faults.append(
+                fault(
+                    outer.place,
+                    f"Group {outer.group_id!r} is tied to {name!r}, which is in it.",
+                    "Tie a group to what is outside it only.",
+                )
+            )
+            return True
+    return False
+
+
+def _calls_in(work: Building, made: Group) -> list[TaskCall]:
+    return [call for call in work.calls.values() if made.contains(call.group_id)]
+
+
+def _of(step: Step, inside: Mapping[str, list[TaskCall]]) -> list[TaskCall]:
+    return inside[step.group_id] if isinstance(step, Group) else [step.as_call()]
+
+
+_Edges = list[tuple[set[str], set[str]]]
+
+
+def _first(step: Step, inside: Mapping[str, list[TaskCall]], edges: _Edges) -> list[TaskCall]:
+    """Its tasks that wait for none of it."""
+    calls = _of(step, inside)
+    own = {call.task_id for call in calls}
+    later = {one for above, below in edges if above <= own and below <= own for one in below} | {
+        call.task_id for call in calls if call.upstream_ids() & own
+    }
+    return [call for call in calls if call.task_id not in later]
+
+
+def _last(step: Step, inside: Mapping[str, list[TaskCall]], edges: _Edges) -> list[TaskCall]:
+    """Its tasks that none of it waits for, teardowns aside."""
+    calls = _of(step, inside)
+    work = [call for call in calls if call.options.get("role") != Role.TEARDOWN] or calls
+    own = {call.task_id for call in calls}
+    working = {call.task_id for call in work}
+    earlier = {
+        one
+        for above, below in edges
+        if above <= own and below <= own and below & working
+        for one in above
+    }.union(*(call.upstream_ids() for call in work))
+    return [call for call in work if call.task_id not in earlier]
