@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0017_incidents"),
+        ("scheduler_app", "0018_variables"),
     ]
 
     operations = [
