@@ -246,8 +246,6 @@ def _decision(view: RunView) -> run_outcome.RunDecision:
             )
             for i in view.instances.values()
         ],
-        ties=view.version.ties,
-        choices=view.choices(),
     )
 
 
@@ -258,6 +256,8 @@ def _decide_states(
         upstream=view.version.upstream,
         trigger_rules=view.version.trigger_rules,
         instances=instances,
+        ties=view.version.ties,
+        choices=view.choices(),
     )
 
 
