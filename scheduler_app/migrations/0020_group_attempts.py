@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0018_variables"),
+        ("scheduler_app", "0019_alert_counters"),
     ]
 
     operations = [
