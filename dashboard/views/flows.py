@@ -20,13 +20,16 @@ from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import attempts, flow_files, flow_versions, flows, runs, task_instances
 from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter, RunFilter
 from scheduler_app.rules import errors
-from scheduler_app.rules.timetable import describe, next_fire_times
+from scheduler_app.rules.schedule import describe
+from scheduler_app.rules.schedule import from_dict as schedule_of
+from scheduler_app.rules.timetable import instant, next_fire_times
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from dashboard.answer import Reading
     from scheduler_app.queries.flows import FlowRow
+    from scheduler_app.rules.schedule import Schedule
 
 FIELDS: Final = ("q", "state", "tag", "owner")
 TABS: Final = ("runs", "grid", "graph", "versions", "details")
@@ -55,7 +58,12 @@ def flow_list(request: HttpRequest) -> HttpResponse:
 def _schedule(flow: FlowRow) -> str:
     if not flow.schedule:
         return "by hand only"
-    return describe(flow.schedule, flow.timezone or "UTC")
+    return describe(_spec(flow), flow.timezone or "UTC")
+
+
+def _spec(flow: FlowRow) -> str | Schedule:
+    """The schedule of a flow that has one."""
+    return schedule_of(flow.timetable) if flow.timetable else flow.schedule or ""
 
 
 @answer.page
@@ -149,7 +157,10 @@ def _details(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str,
     if not flow.schedule:
         return {"fire_times": ()}
     zone = flow.timezone or "UTC"
-    return {"fire_times": next_fire_times(flow.schedule, zone, reading.now, NEXT_RUNS)}
+    times = next_fire_times(
+        _spec(flow), zone, reading.now, NEXT_RUNS, start_date=instant(flow.start_date)
+    )
+    return {"fire_times": times}
 
 
 _TAB_CONTEXTS: Final = {

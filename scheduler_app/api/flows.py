@@ -32,6 +32,8 @@ class FlowSerializer(StandingSerializer):
     version_id = serializers.IntegerField(allow_null=True)
     version_created_at = serializers.DateTimeField(allow_null=True)
     schedule = serializers.CharField(allow_null=True)
+    timetable = serializers.JSONField(allow_null=True)
+    start_date = serializers.CharField(allow_null=True)
     timezone = serializers.CharField(allow_null=True)
     catchup = serializers.BooleanField(allow_null=True)
     max_active_runs = serializers.IntegerField(allow_null=True)

@@ -23,6 +23,7 @@ from scheduler_app.authoring.notifiers import (
 )
 from scheduler_app.authoring.run_retry import Guards, RunRetry
 from scheduler_app.authoring.saving import Superseded
+from scheduler_app.authoring.schedules import Schedule
 from scheduler_app.authoring.secret import Secret
 from scheduler_app.authoring.sensors import (
     Sensor,
@@ -65,6 +66,7 @@ __all__ = [
     "Reschedule",
     "RunRetry",
     "RunTrigger",
+    "Schedule",
     "Secret",
     "Sensor",
     "SlackNotifier",

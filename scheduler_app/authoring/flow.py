@@ -6,11 +6,11 @@ import inspect
 import json
 import traceback
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
-from scheduler_app.authoring import callbacks, run_retry
+from scheduler_app.authoring import callbacks, run_retry, schedules
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import Building, building
 from scheduler_app.authoring.faults import (
@@ -27,11 +27,13 @@ from scheduler_app.authoring.notifiers import KINDS as NOTIFIERS
 from scheduler_app.authoring.notifiers import Notifier
 from scheduler_app.authoring.options import BadOption, check_options
 from scheduler_app.authoring.registry import register
-from scheduler_app.rules import graph, ties, timetable
+from scheduler_app.rules import graph, ties
+from scheduler_app.rules import schedule as schedule_rules
 from scheduler_app.rules.callbacks import OF_RUN
 from scheduler_app.rules.definition import (
     DEADLINE_FROM,
     FlowDefinition,
+    Overlap,
     TaskDefinition,
     to_dict,
 )
@@ -91,9 +93,13 @@ def flow(**options: object) -> Callable[[Callable[[], object]], Flow]: ...
 def flow(function: Callable[[], object] | None = None, /, **options: object) -> Any:
     """The flow that the function's body describes: ``@flow`` or ``@flow(schedule="@daily")``.
 
-    Options: flow_id, schedule (cron, preset or None), timezone, start_date, end_date, catchup,
-    max_active_runs, max_active_tasks, run_timeout, run_retry, guards, deadline, deadline_from ("start"
-    or "data_interval_end"), expected_within, alerts (notifiers), description, tags, owner, params, default_args
+    Options: flow_id, schedule (a cron expression or preset, a list of them, a timedelta, a list of
+    dates, ``Schedule(...)`` or None), timezone, start_date, end_date, catchup (True, False or a
+    timedelta: how old a missed run may be), overlap ("queue", "skip" or "cancel_older": what a due
+    schedule does at max_active_runs), max_consecutive_failed_runs (so many in a row and the flow is
+    paused), max_active_runs, max_active_tasks, run_timeout, run_retry, guards, deadline,
+    deadline_from ("start" or "data_interval_end"), expected_within, alerts (notifiers), description, tags, owner, params,
+    default_args
     (options for every task), on_success_callback, on_failure_callback (of its runs),
     is_paused_upon_creation. The body runs once, here.
     """
@@ -258,12 +264,19 @@ def _checked_times(work: Building, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields with dates in the flow's zone; faults for a bad schedule, zone or order."""
     checked = dict(fields)
     zone = checked.setdefault("timezone", "UTC")
-    schedule = checked.get("schedule")
+    window = checked.get("catchup")
+    if window is not None and not isinstance(window, bool):
+        checked["catchup"], checked["catchup_window_s"] = True, window
     try:
-        timetable.check_schedule(schedule, zone)
+        schedule_rules.check_schedule(None, zone)
+        schedule = _stored_schedule(checked.get("schedule"), zone)
+        schedule_rules.check_schedule(schedule, zone)
+        if isinstance(schedule, schedule_rules.Schedule):
+            checked["timetable"], schedule = schedule, schedule.text
+        checked["schedule"] = schedule
         for name in ("start_date", "end_date"):
             if checked.get(name) is not None:
-                checked[name] = _in_zone(checked[name], zone).isoformat()
+                checked[name] = schedules.in_zone(checked[name], zone).isoformat()
     except InvalidInput as error:
         remedy = str(error.extra.get("remedy") or "Correct schedule=... or timezone=... on @flow.")
         work.faults.append(fault(work.place, f"Flow {work.flow_id!r}: {error}", remedy))
@@ -280,9 +293,15 @@ def _checked_times(work: Building, fields: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def _in_zone(value: date, zone: str) -> datetime:
-    moment = value if isinstance(value, datetime) else datetime.combine(value, time())
-    return moment if moment.utcoffset() is not None else moment.replace(tzinfo=ZoneInfo(zone))
+def _stored_schedule(value: Any, zone: str) -> str | schedule_rules.Schedule | None:
+    """What the definition keeps of a schedule. Raises ``InvalidInput``."""
+    if value is None:
+        return None
+    try:
+        return schedules.stored(value, zone)
+    except BadOption as error:
+        message = f"schedule=... must be {error}."
+        raise InvalidInput(message, field="schedule") from error
 
 
 def _checked_default_args(
@@ -300,10 +319,20 @@ def _checked_default_args(
     return fields, str(owner), faults
 
 
-def _schedule(value: object) -> str:
-    if not isinstance(value, str):
-        raise BadOption("a cron expression, a preset such as '@daily', or None")
-    return value
+def _catchup(value: object) -> bool | float:
+    """True, False, or how old (in seconds) a missed interval may be that is made up for."""
+    if isinstance(value, bool):
+        return value
+    try:
+        return option_checks.positive_duration_s(value)
+    except BadOption:
+        raise BadOption("True, False or a timedelta (how old a missed run may be)") from None
+
+
+def _overlap(value: object) -> str:
+    if value not in [str(word) for word in Overlap]:
+        raise BadOption(f"one of {', '.join(Overlap)}")
+    return str(value)
 
 
 def _timezone(value: object) -> str:
@@ -370,11 +399,16 @@ _active_count: Final = option_checks.whole_number(1, ACTIVE_MAX)
 
 FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "flow_id": ("flow_id", option_checks.identifier),
-    "schedule": ("schedule", option_checks.optional(_schedule)),
+    "schedule": ("schedule", option_checks.optional(schedules.checked)),
     "timezone": ("timezone", _timezone),
     "start_date": ("start_date", option_checks.optional(_moment)),
     "end_date": ("end_date", option_checks.optional(_moment)),
-    "catchup": ("catchup", option_checks.flag),
+    "catchup": ("catchup", _catchup),
+    "overlap": ("overlap", _overlap),
+    "max_consecutive_failed_runs": (
+        "max_consecutive_failed_runs",
+        option_checks.whole_number(0, ACTIVE_MAX),
+    ),
     "max_active_runs": ("max_active_runs", _active_count),
     "max_active_tasks": ("max_active_tasks", _active_count),
     "run_timeout": ("run_timeout_s", option_checks.optional(option_checks.positive_duration_s)),

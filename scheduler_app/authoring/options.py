@@ -39,6 +39,8 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "prefix_group_id": "Write prefix=...",
     "tooltip": "Write doc=...",
     "on_failure_fail_dagrun": "Write fails_run=...",
+    "timetable": "Write schedule=Schedule(...).",
+    "max_consecutive_failed_dag_runs": "Write max_consecutive_failed_runs=...",
 }
 
 

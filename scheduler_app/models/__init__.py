@@ -17,6 +17,7 @@ from scheduler_app.models.audit import (
     Incident,
     Installation,
 )
+from scheduler_app.models.backfill import Backfill, BackfillDate
 from scheduler_app.models.checkpoint import Checkpoint, CheckpointSave, Progress, PushedValue
 from scheduler_app.models.clear import ClearBatch, ClearPlan
 from scheduler_app.models.executor_event import ExecutorEvent
@@ -41,6 +42,8 @@ __all__ = [
     "AttemptLogChunk",
     "Audit",
     "AutomaticAction",
+    "Backfill",
+    "BackfillDate",
     "Bundle",
     "Case",
     "Checkpoint",

@@ -43,6 +43,7 @@ class Run(Standing):
     # A person said how it ends, or ended it: {"state","actor","reason","callbacks"}. While it is active, it
     # ends so when the last of its attempts has ended. Stays until something of it is cleared.
     mark = models.JSONField(null=True)
+    backfill_id = models.BigIntegerField(null=True)  # that made it, or had it run again
     retry_count = models.IntegerField(default=0)
     retry_at = models.DateTimeField(null=True)  # when its policy begins the next run attempt
     # Why it waits for that, or why none follows.
@@ -82,6 +83,12 @@ class Run(Standing):
             ),
             # newest runs of a flow; limits per flow
             models.Index(fields=["flow", "-id"], name="run_of_flow"),
+            # the runs of a backfill
+            models.Index(
+                fields=["backfill_id"],
+                condition=Q(backfill_id__isnull=False),
+                name="run_of_backfill",
+            ),
             # runs that wait for their next run attempt
             models.Index(
                 fields=["shard", "retry_at"],

@@ -13,6 +13,7 @@ from scheduler_app.rules.errors import NotFound
 from scheduler_app.transitions.audit import record_audit
 from scheduler_app.transitions.flow import set_flow_paused
 from scheduler_app.transitions.flow_cursor import set_cursor
+from scheduler_app.transitions.incident import resolve_incident
 
 _notices = Notices(settings.CACHE_URL)
 
@@ -35,8 +36,12 @@ def set_paused(*, flow_id: str, is_paused: bool, actor: str, reason: str = "") -
             raise NotFound(message, field="flow_id")
         if flow.is_paused != is_paused:
             set_flow_paused(connection.connection, flow_id=flow_id, is_paused=is_paused)
-            if not is_paused and flow.current_version is not None:
-                _reset_cursor(flow)
+            if not is_paused:
+                resolve_incident(
+                    connection.connection, kind="flow_paused_by_failures", subject=flow_id
+                )
+                if flow.current_version is not None:
+                    _reset_cursor(flow)
             record_audit(
                 connection.connection,
                 actor=actor,

@@ -37,6 +37,10 @@ class FlowRow(lens.Standing):
     version_id: int | None
     version_created_at: datetime | None
     schedule: str | None
+    timetable: (
+        Mapping[str, Any] | None
+    )  # the long form of the schedule, where one expression is not all
+    start_date: str | None
     timezone: str | None
     catchup: bool | None
     max_active_runs: int | None
@@ -83,6 +87,8 @@ NOUN: Final = lens.Noun(
         "version_id": "current_version_id",
         "schedule": _said("schedule"),
         "timezone": _said("timezone"),
+        "timetable": "current_version__definition__timetable",
+        "start_date": _said("start_date"),
         "catchup": "current_version__definition__catchup",
         "max_active_runs": Cast(_said("max_active_runs"), IntegerField()),
         "max_active_tasks": Cast(_said("max_active_tasks"), IntegerField()),

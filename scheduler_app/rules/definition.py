@@ -13,6 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
+from scheduler_app.rules import schedule as schedules
 from scheduler_app.rules.errors import DefinitionError
 from scheduler_app.rules.guards import GuardLimits, limits_from
 from scheduler_app.rules.run_retry import RunRetryPolicy, policy_from
@@ -26,6 +27,14 @@ RUN_ID_RULE: Final = "1 to 250 of A-Z a-z 0-9 _ . ~ : + -"
 
 # What a deadline is counted from.
 DEADLINE_FROM: Final = ("start", "data_interval_end")
+
+
+class Overlap(StrEnum):
+    """What a due schedule does while its flow has as many active runs as it may have."""
+
+    QUEUE = "queue"  # it waits; nothing is left out
+    SKIP = "skip"  # the run is created set aside, and never starts
+    CANCEL_OLDER = "cancel_older"  # the oldest active scheduled run is terminated for it
 
 
 class TriggerRule(StrEnum):
@@ -127,11 +136,15 @@ class FlowDefinition:
 
     flow_id: str
     tasks: tuple[TaskDefinition, ...]  # in topological order, ties by id
-    schedule: str | None = None  # cron expression or preset; None = only by hand
+    schedule: str | None = None  # cron expression or preset, or what says it; None = only by hand
+    timetable: schedules.Schedule | None = None  # the long form, where one expression is not all
     timezone: str = "UTC"  # IANA name, for the schedule
     start_date: str | None = None  # ISO 8601 with offset
     end_date: str | None = None
     catchup: bool = False
+    catchup_window_s: float | None = None  # how old a missed interval may be that is made up for
+    overlap: str = Overlap.QUEUE
+    max_consecutive_failed_runs: int = 0  # so many and the flow is paused; 0 = never
     max_active_runs: int = 16
     max_active_tasks: int = 64
     run_timeout_s: float | None = None
@@ -172,6 +185,10 @@ _LATER_OF_FLOW: Final = (
     "run_retry",
     "guards",
     "groups",
+    "timetable",
+    "catchup_window_s",
+    "overlap",
+    "max_consecutive_failed_runs",
 )
 _LATER_OF_TASK: Final = (
     "callbacks",
@@ -187,6 +204,7 @@ _LATER_OF_TASK: Final = (
 def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     """The definition as plain JSON values, with the format number."""
     raw: dict[str, Any] = {"format": FORMAT, **json.loads(json.dumps(asdict(definition)))}
+    raw["timetable"] = definition.timetable and schedules.to_dict(definition.timetable)
     _leave_out(raw, _SILENT_FLOW)
     for task in raw["tasks"]:
         _leave_out(task, _SILENT_TASK)
@@ -229,6 +247,8 @@ def _from_dict(raw: dict[str, Any]) -> FlowDefinition:
     values = {key: value for key, value in raw.items() if key in known}
     values["tasks"] = tuple(_task_from_dict(task) for task in raw["tasks"])
     values["tags"] = tuple(raw.get("tags", ()))
+    if values.get("timetable") is not None:
+        values["timetable"] = schedules.from_dict(values["timetable"])
     values["callbacks"] = _callbacks_from_dict(raw)
     values["alerts"] = tuple(raw.get("alerts", ()))
     if raw.get("run_retry") is not None:

@@ -149,6 +149,15 @@ _ALL: Final = (
         set_by="transitions.run",
     ),
     Reason(
+        code="skipped_overlap",
+        nouns=frozenset({RUN, RUN_ATTEMPT}),
+        chip=CHIP_OTHER,
+        template="It was due while {active} scheduled runs of its flow were active, of at most"
+        " {max_active_runs}; the flow says overlap={overlap}, so that it never started (shard {shard},"
+        " token {token}).",
+        set_by="transitions.run",
+    ),
+    Reason(
         code="stale_after_defer",
         nouns=_OF_EVENT,
         chip="STALE EVENT",

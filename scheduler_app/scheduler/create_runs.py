@@ -10,13 +10,24 @@ from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app.processes import failpoints
 from scheduler_app.rules import timetable
-from scheduler_app.rules.definition import from_dict
+from scheduler_app.rules.definition import Overlap, from_dict
 from scheduler_app.rules.run_keys import scheduled_run_key
-from scheduler_app.rules.states import RunType
-from scheduler_app.transitions.flow_cursor import move_cursor
-from scheduler_app.transitions.run import NewRun, create_failed_run, create_run
+from scheduler_app.rules.states import RunState, RunType
+from scheduler_app.rules.timetable import DataInterval
+from scheduler_app.scheduler.failing_flows import pause_if_failing
+from scheduler_app.transitions.audit import record_audit
+from scheduler_app.transitions.flow_cursor import move_cursor, set_cursor
+from scheduler_app.transitions.run import (
+    Aside,
+    NewRun,
+    create_failed_run,
+    create_run,
+    end_queued_run,
+)
+from scheduler_app.transitions.task_instance import lock_open, terminate
 
 if TYPE_CHECKING:
+    from scheduler_app.rules.definition import FlowDefinition
     from scheduler_app.scheduler.leases import Leases
 
 FLOWS_MAX: Final = 50  # due flows handled in one transaction
@@ -38,7 +49,7 @@ def create_due_runs(
         for flow in _due_flows(connection, list(terms)):
             try:
                 with connection.transaction():
-                    run_id = _create_next(connection, flow)
+                    run_id = _create_next(connection, flow, terms[flow["shard"]])
             except (psycopg.OperationalError, psycopg.InterfaceError):
                 raise
             except Exception as error:
@@ -56,9 +67,7 @@ def _record_failure(
     connection: psycopg.Connection[Any], flow: dict[str, Any], error: Exception
 ) -> None:
     """The interval has a failed run that says why, and the schedule goes on behind it."""
-    interval = timetable.DataInterval(
-        start=flow["next_interval_start"], end=flow["next_interval_end"]
-    )
+    interval = DataInterval(start=flow["next_interval_start"], end=flow["next_interval_end"])
     reason = f"The run could not be created: {type(error).__name__}: {error}"
     create_failed_run(
         connection,
@@ -70,9 +79,7 @@ def _record_failure(
         reason=reason,
     )
     # The next interval is as long as this one: the definition may be what is broken.
-    following = timetable.DataInterval(
-        start=interval.end, end=interval.end + (interval.end - interval.start)
-    )
+    following = DataInterval(start=interval.end, end=interval.end + (interval.end - interval.start))
     move_cursor(connection, flow_id=flow["flow_id"], seen=interval, following=following)
 
 
@@ -93,7 +100,8 @@ def _due_flows(connection: psycopg.Connection[Any], shards: list[int]) -> list[d
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT f.flow_id, f.shard, f.current_version_id AS version_id, v.definition,"
-            "  f.next_interval_start, f.next_interval_end, clock_timestamp() AS now,"
+            "  f.next_interval_start, f.next_interval_end, f.last_interval_start,"
+            "  f.last_interval_end, clock_timestamp() AS now,"
             "  (SELECT count(*) FROM run r WHERE r.flow_id = f.flow_id AND r.is_active"
             "    AND r.filter_code IS NULL AND r.run_type = 'scheduled')::int AS active"
             " FROM flow f JOIN flow_version v ON v.id = f.current_version_id"
@@ -105,13 +113,63 @@ def _due_flows(connection: psycopg.Connection[Any], shards: list[int]) -> list[d
         return cursor.fetchall()
 
 
-def _create_next(connection: psycopg.Connection[Any], flow: dict[str, Any]) -> int | None:
+def _create_next(
+    connection: psycopg.Connection[Any], flow: dict[str, Any], token: int
+) -> int | None:
+    """The id of the run of the flow's next interval; null if it gets none now."""
     definition = from_dict(flow["definition"])
-    if flow["active"] >= definition.max_active_runs:
+    flow_id = flow["flow_id"]
+    if pause_if_failing(connection, flow_id=flow_id, limit=definition.max_consecutive_failed_runs):
         return None
-    interval = timetable.DataInterval(
-        start=flow["next_interval_start"], end=flow["next_interval_end"]
+    interval = _interval(connection, flow, definition)
+    run_id = None
+    if flow["active"] >= definition.max_active_runs:
+        if definition.overlap != Overlap.SKIP:
+            if definition.overlap == Overlap.CANCEL_OLDER:
+                _cancel_oldest(connection, flow_id)
+            return None  # the cursor stays: it is looked at again when a run of the flow ends
+        _skip(connection, flow, definition, interval, token)
+    else:
+        run_id = _create(connection, flow, definition, interval)
+    move_cursor(
+        connection,
+        flow_id=flow_id,
+        seen=interval,
+        following=timetable.next_interval_of(definition, last=interval, now=flow["now"]),
     )
+    return run_id
+
+
+def _interval(
+    connection: psycopg.Connection[Any], flow: dict[str, Any], definition: FlowDefinition
+) -> DataInterval:
+    """The due interval that gets a run now: of those missed meanwhile, what catch-up leaves."""
+    interval = DataInterval(start=flow["next_interval_start"], end=flow["next_interval_end"])
+    last = None
+    if flow["last_interval_start"] is not None and flow["last_interval_end"] is not None:
+        last = DataInterval(start=flow["last_interval_start"], end=flow["last_interval_end"])
+    newest = timetable.next_interval_of(definition, last=last, now=flow["now"])
+    if newest is None or newest.end <= interval.end or newest.end > flow["now"]:
+        return interval
+    # Nobody scheduled for a while: the cursor stands on an interval that is left out by now.
+    logger.info(
+        "missed intervals are left out",
+        extra={
+            "flow_id": flow["flow_id"],
+            "from": interval.start.isoformat(),
+            "to": newest.start.isoformat(),
+        },
+    )
+    set_cursor(connection, flow_id=flow["flow_id"], following=newest)
+    return newest
+
+
+def _create(
+    connection: psycopg.Connection[Any],
+    flow: dict[str, Any],
+    definition: FlowDefinition,
+    interval: DataInterval,
+) -> int | None:
     run_id = create_run(
         connection,
         new=NewRun(
@@ -133,10 +191,72 @@ def _create_next(connection: psycopg.Connection[Any], flow: dict[str, Any]) -> i
             "the run of this date exists already",
             extra={"flow_id": flow["flow_id"], "logical_date": interval.start.isoformat()},
         )
-    move_cursor(
+    return run_id
+
+
+def _skip(
+    connection: psycopg.Connection[Any],
+    flow: dict[str, Any],
+    definition: FlowDefinition,
+    interval: DataInterval,
+    token: int,
+) -> None:
+    """The interval has a run that is set aside: it never starts, and says why."""
+    create_failed_run(
         connection,
         flow_id=flow["flow_id"],
-        seen=interval,
-        following=timetable.next_interval_of(definition, last=interval, now=flow["now"]),
+        run_key=scheduled_run_key(interval.start),
+        shard=flow["shard"],
+        version_id=flow["version_id"],
+        interval=interval,
+        reason=f"Left out: {flow['active']} scheduled runs of its flow were active.",
+        aside=Aside(
+            code="skipped_overlap",
+            detail={
+                "rule": "create_runs",
+                "active": flow["active"],
+                "max_active_runs": definition.max_active_runs,
+                "overlap": definition.overlap,
+                "shard": flow["shard"],
+                "token": token,
+            },
+        ),
     )
-    return run_id
+
+
+def _cancel_oldest(connection: psycopg.Connection[Any], flow_id: str) -> None:
+    """The flow's oldest active scheduled run is asked to end, unless it was before.
+
+    The caller holds the flow; a run that somebody else holds is left to the next look.
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "SELECT id, run_key, state FROM run WHERE flow_id = %s AND is_active"
+            " AND filter_code IS NULL AND run_type = 'scheduled' AND frozen_at IS NULL"
+            " ORDER BY logical_date LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED",
+            [flow_id],
+        )
+        run = cursor.fetchone()
+    if run is None:
+        return
+    reason = "A newer run of its flow is due, and the flow says overlap=cancel_older."
+    found = lock_open(connection, run_id=run["id"])
+    ids = [one.id for one in found if one.held_by is None and not one.is_asked_to_stop]
+    if not ids:
+        return
+    terminate(connection, ti_ids=ids, reason=reason)
+    if run["state"] == RunState.QUEUED:
+        end_queued_run(connection, run_id=run["id"], reason=reason)
+    record_audit(
+        connection,
+        actor="scheduler",
+        action="terminate",
+        object_kind="run",
+        object_id=str(run["id"]),
+        flow_id=flow_id,
+        reason=reason,
+        before={"run_id": run["run_key"], "state": run["state"]},
+    )
+    logger.warning(
+        "a run is ended for a newer one", extra={"flow_id": flow_id, "run_id": run["run_key"]}
+    )

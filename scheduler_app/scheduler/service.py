@@ -23,6 +23,7 @@ from scheduler_app.scheduler.audit_ghosts import audit_ghosts
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
 from scheduler_app.scheduler.duplicate_runs import find_duplicate_runs
+from scheduler_app.scheduler.failing_flows import pause_failing
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.publish import publish
@@ -218,6 +219,10 @@ class Scheduler:
         if outcome.has_callbacks:
             self._publish_callbacks(connection, terms)
         self._remember(run_ids, outcome)
+        if outcome.failing and pause_failing(
+            connection, leases=self._leases, terms=terms, limits=outcome.failing
+        ):
+            self._notices.changed(["flows", "home"])
         for run_id, error_text in outcome.broken.items():
             raise_incident(
                 connection,

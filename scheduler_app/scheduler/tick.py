@@ -47,6 +47,9 @@ class Outcome:
     messages: list[Message] = field(default_factory=list)
     moved_runs: set[int] = field(default_factory=set)  # pages that show them refresh
     ended_flows: set[str] = field(default_factory=set)
+    failing: dict[str, int] = field(
+        default_factory=dict
+    )  # flow of a failed run -> failures it bears
     again: set[int] = field(default_factory=set)  # look at these runs at the next tick
     waiting_runs: set[int] = field(default_factory=set)  # ready, but there was no room
     queued_runs: dict[str, set[int]] = field(default_factory=dict)  # by flow: wait for a run to end
@@ -167,6 +170,9 @@ class Ticker:
             if ended:
                 outcome.has_callbacks |= _call_for_end(connection, view, decision)
                 outcome.ended_flows.add(view.flow_id)
+                bears = view.version.definition.max_consecutive_failed_runs
+                if bears and decision.state is RunState.FAILED:
+                    outcome.failing[view.flow_id] = bears
                 outcome.moved_runs.add(view.run_id)
                 self._views.forget([view.run_id])
 

@@ -240,14 +240,45 @@ def wrongly_removed(
 
 
 def set_flow_paused(connection: psycopg.Connection[Any], *, flow_id: str, is_paused: bool) -> None:
-    """The flow's schedule creates no new runs, or does again."""
+    """The flow's schedule creates no new runs, or does again.
+
+    After an unpause the failures that went before no longer count towards the next pause.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE flow SET is_paused = %s, updated_at = clock_timestamp(),"
-            " scheduled_since = CASE WHEN %s THEN scheduled_since ELSE clock_timestamp() END"
-            " WHERE flow_id = %s",
-            [is_paused, is_paused, flow_id],
+            "UPDATE flow SET is_paused = %(paused)s, updated_at = clock_timestamp(),"
+            " scheduled_since = CASE WHEN %(paused)s THEN scheduled_since ELSE clock_timestamp() END"
+            " WHERE flow_id = %(flow)s",
+            {"paused": is_paused, "flow": flow_id},
         )
+
+
+def lock_unpaused(connection: psycopg.Connection[Any], *, flow_id: str) -> bool:
+    """Whether the flow is there and not paused; it is locked then, FOR NO KEY UPDATE."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT 1 FROM flow WHERE flow_id = %s AND NOT is_paused FOR NO KEY UPDATE", [flow_id]
+        )
+        return cursor.fetchone() is not None
+
+
+def has_failed_in_a_row(connection: psycopg.Connection[Any], *, flow_id: str, number: int) -> bool:
+    """Whether the flow's last ``number`` runs to end since its last unpause all failed.
+
+    Counted are current scheduled and manual runs. The caller holds the flow.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT count(*) = %(number)s AND bool_and(state = 'failed') FROM ("
+            "  SELECT r.state FROM run r JOIN flow f ON f.flow_id = r.flow_id"
+            "   WHERE r.flow_id = %(flow)s AND NOT r.is_active AND r.filter_code IS NULL"
+            "    AND r.run_type IN ('scheduled', 'manual')"
+            "    AND r.ended_at > coalesce(f.scheduled_since, '-infinity')"
+            "   ORDER BY r.ended_at DESC LIMIT %(number)s) latest",
+            {"flow": flow_id, "number": number},
+        )
+        row = cursor.fetchone()
+        return bool(row and row[0])
 
 
 def record_flow_file(

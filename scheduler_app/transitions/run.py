@@ -121,22 +121,16 @@ def create_failed_run(
     version_id: int,
     interval: DataInterval,
     reason: str,
+    aside: Aside | None = None,
 ) -> None:
-    """A scheduled run that never started says why, in the place of the one that could not be made.
+    """A scheduled run that never started says why, in the place of the one that was not made.
 
-    Nothing happens if a run of this key or logical date exists.
+    With ``aside`` it is set aside from its first moment. Nothing happens if a run of this key or
+    logical date exists.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "WITH r AS (INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active,"
-            "  logical_date, data_interval_start, data_interval_end, run_attempt, version_id, conf,"
-            "  note, actor, state_reason, created_at, queued_at, ended_at, retry_count)"
-            " VALUES (%(flow_id)s, %(run_key)s, %(shard)s, 'scheduled', 'failed', false, %(start)s,"
-            "  %(start)s, %(end)s, 1, %(version_id)s, '{}', '', 'scheduler', %(reason)s,"
-            "  clock_timestamp(), clock_timestamp(), clock_timestamp(), 0)"
-            " ON CONFLICT DO NOTHING RETURNING id)"
-            " INSERT INTO run_attempt (run_id, number, cause, actor, state, ended_at)"
-            " SELECT id, 1, 'created', 'scheduler', 'failed', clock_timestamp() FROM r",
+            _CREATE_FAILED,
             {
                 "flow_id": flow_id,
                 "run_key": run_key,
@@ -145,8 +139,37 @@ def create_failed_run(
                 "start": interval.start,
                 "end": interval.end,
                 "reason": reason[:REASON_CHARACTERS_MAX],
+                "code": aside and aside.code,
+                "detail": aside and Jsonb(dict(aside.detail)),
             },
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """Why a run is set aside from its first moment."""
+
+    code: str
+    detail: Mapping[str, Any]
+
+
+_CREATE_FAILED: Final = """
+WITH r AS (
+  INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active, logical_date,
+                   data_interval_start, data_interval_end, run_attempt, version_id, conf, note, actor,
+                   state_reason, created_at, queued_at, ended_at, retry_count, filter_code,
+                   filter_detail, filtered_at)
+  SELECT %(flow_id)s, %(run_key)s, %(shard)s, 'scheduled', 'failed', false, %(start)s, %(start)s,
+         %(end)s, 1, %(version_id)s, '{}', '', 'scheduler', %(reason)s, t.now, t.now, t.now, 0,
+         %(code)s, %(detail)s, CASE WHEN %(code)s::text IS NOT NULL THEN t.now END
+    FROM (SELECT clock_timestamp() AS now) t
+  ON CONFLICT DO NOTHING
+  RETURNING id, filter_code, filter_detail, filtered_at)
+INSERT INTO run_attempt (run_id, number, cause, actor, state, ended_at, filter_code, filter_detail,
+                         filtered_at)
+SELECT id, 1, 'created', 'scheduler', 'failed', clock_timestamp(), filter_code, filter_detail,
+       filtered_at FROM r
+"""
 
 
 def record_ghost_run(

@@ -144,7 +144,7 @@ def _stall_and_wake(
         terms = new.balance(raw, dead_after_s=60)
         assert len(terms) == 16
         assert len(create_due_runs(raw, leases=new, terms=terms)) == 1
-        create_runs._create_next(stalled, flow)
+        create_runs._create_next(stalled, flow, new.terms()[flow["shard"]])
 
 
 def test_b057_a_stalled_acquirer_of_a_due_slot_fires_nothing_when_it_wakes(
@@ -169,11 +169,11 @@ def test_b059_a_schedule_that_is_edited_while_its_old_version_is_read_gives_one_
     read = threading.Event()
     create_next = create_runs._create_next
 
-    def slowly(connection: psycopg.Connection[Any], seen: dict[str, Any]) -> int | None:
+    def slowly(connection: psycopg.Connection[Any], seen: dict[str, Any], token: int) -> int | None:
         read.set()
         editor.join(timeout=0.5)  # it waits for the flow's row
         assert editor.is_alive()
-        return create_next(connection, seen)
+        return create_next(connection, seen, token)
 
     def edit() -> None:
         read.wait(30)

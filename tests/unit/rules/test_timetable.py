@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scheduler_app.rules import schedule as schedule_rules
 from scheduler_app.rules import timetable
+from scheduler_app.rules.cron import PRESETS
 from scheduler_app.rules.definition import FlowDefinition
 from scheduler_app.rules.errors import InvalidInput
 from scheduler_app.rules.timetable import DataInterval
@@ -41,14 +43,14 @@ def following(
     return (found.start, found.end) if found else None
 
 
-@pytest.mark.parametrize("preset", sorted(timetable.PRESETS))
+@pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_is_taken_in_any_case_of_letters(preset: str) -> None:
-    timetable.check_schedule(preset, "UTC")
-    timetable.check_schedule(f" {preset.upper()} ", "UTC")
+    schedule_rules.check_schedule(preset, "UTC")
+    schedule_rules.check_schedule(f" {preset.upper()} ", "UTC")
 
 
 def test_no_schedule_at_all_is_fine() -> None:
-    timetable.check_schedule(None, "Europe/Paris")
+    schedule_rules.check_schedule(None, "Europe/Paris")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_a_bad_schedule_is_refused_with_what_is_wrong_and_what_to_write(
     schedule: str, says: str, remedy: str
 ) -> None:
     with pytest.raises(InvalidInput) as raised:
-        timetable.check_schedule(schedule, "UTC")
+        schedule_rules.check_schedule(schedule, "UTC")
     assert says in str(raised.value)
     assert remedy in str(raised.value.extra["remedy"])
 
@@ -79,7 +81,7 @@ def test_a_bad_schedule_is_refused_with_what_is_wrong_and_what_to_write(
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "Europe", "../etc/passwd", "a\x00b"])
 def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
     with pytest.raises(InvalidInput, match="no time zone") as raised:
-        timetable.check_schedule("@daily", zone)
+        schedule_rules.check_schedule("@daily", zone)
     assert "Europe/Paris" in str(raised.value.extra["remedy"])
 
 
@@ -225,7 +227,7 @@ def test_a_flow_is_planned_by_its_definition_with_dates_of_any_zone() -> None:
     ],
 )
 def test_a_schedule_is_told_in_words_or_as_it_is(schedule: str | None, words: str) -> None:
-    assert timetable.describe(schedule, "Europe/Paris") == words
+    assert schedule_rules.describe(schedule, "Europe/Paris") == words
 
 
 def test_a_schedule_of_every_minute_misses_none() -> None:
