@@ -45,12 +45,14 @@ ACTS: Final[dict[str, dict[str, str]]] = {
         "freeze": "dashboard:run_freeze",
         "thaw": "dashboard:run_thaw",
         "clear": "dashboard:run_clear",
+        "mark": "dashboard:run_mark",
         "terminate": "dashboard:run_terminate",
     },
     "scheduler_app.taskinstance": {
         "freeze": "dashboard:task_instance_freeze",
         "thaw": "dashboard:task_instance_thaw",
         "clear": "dashboard:task_instance_clear",
+        "mark": "dashboard:task_instance_mark",
         "terminate": "dashboard:task_instance_terminate",
     },
 }

@@ -1,4 +1,4 @@
-"""What acts over the API are asked with, and how terminating, freezing and thawing answer."""
+"""What acts over the API are asked with, and how terminating, marking, freezing and thawing answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from scheduler_app.api import bodies
+from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX
 from scheduler_app.rules.freezing import Mode
 
 
@@ -34,6 +36,81 @@ class TerminationPlanSerializer(serializers.Serializer[Any]):
     run = serializers.IntegerField(source="run_id")
     included = SubjectSerializer(many=True)
     excluded = SubjectSerializer(many=True)
+    dry_run = serializers.BooleanField()
+
+
+class MarkRequestSerializer(ActRequestSerializer):
+    """Why, and as what."""
+
+    state = serializers.CharField()
+    callbacks = serializers.BooleanField(required=False, default=False)
+    note = serializers.CharField(
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        default=None,
+        max_length=NOTE_CHARACTERS_MAX,
+        trim_whitespace=False,
+        validators=[bodies.check_storable],
+    )
+
+
+class TaskInstanceMarkRequestSerializer(MarkRequestSerializer):
+    """Why, as what, and how far from the task instance that is named."""
+
+    include_upstream = serializers.BooleanField(required=False, default=False)
+    include_downstream = serializers.BooleanField(required=False, default=False)
+    include_past = serializers.BooleanField(required=False, default=False)
+    include_future = serializers.BooleanField(required=False, default=False)
+
+
+class RunMarkRequestSerializer(TaskInstanceMarkRequestSerializer):
+    """The whole run, or the task instances of it that are named."""
+
+    task_instances = serializers.ListField(
+        child=serializers.IntegerField(),
+        required=False,
+        allow_null=True,
+        default=None,
+        allow_empty=False,
+    )
+
+
+class MarkedSerializer(SubjectSerializer):
+    """One task instance of a mark, by which rule, and what it becomes (null: it is left alone)."""
+
+    run = serializers.IntegerField(source="run_id")
+    rule = serializers.CharField()
+    becomes = serializers.CharField(allow_null=True)
+
+
+class MarkedRunSerializer(serializers.Serializer[Any]):
+    """One run of a mark."""
+
+    id = serializers.IntegerField()
+    flow_id = serializers.CharField()
+    run_id = serializers.CharField(source="run_key")
+    state = serializers.CharField()
+    becomes = serializers.CharField()
+    effect = serializers.CharField()
+
+
+class RefusedRunSerializer(serializers.Serializer[Any]):
+    """One of several runs in which nothing is done, and why."""
+
+    id = serializers.IntegerField()
+    why = serializers.CharField()
+
+
+class MarkPlanSerializer(serializers.Serializer[Any]):
+    """What marking does."""
+
+    state = serializers.CharField()
+    runs = MarkedRunSerializer(many=True)
+    refused = RefusedRunSerializer(many=True)
+    included = MarkedSerializer(many=True)
+    excluded = MarkedSerializer(many=True)
+    callbacks = serializers.BooleanField()
     dry_run = serializers.BooleanField()
 
 

@@ -48,6 +48,7 @@ class RunSerializer(StandingSerializer):
     deadline_at = serializers.DateTimeField(allow_null=True)
     frozen_at = serializers.DateTimeField(allow_null=True)
     retry_at = serializers.DateTimeField(allow_null=True)
+    mark = serializers.JSONField(allow_null=True)
 
 
 class RunRequestSerializer(serializers.Serializer[dict[str, Any]]):

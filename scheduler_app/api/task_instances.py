@@ -59,6 +59,7 @@ class TaskInstanceSerializer(StandingSerializer):
     next_method = serializers.CharField(allow_null=True)
     stop_requested_at = serializers.DateTimeField(allow_null=True)
     stop_reason = serializers.CharField(allow_null=True)
+    mark = serializers.JSONField(allow_null=True)
     progress = ProgressSerializer(allow_null=True)
 
 

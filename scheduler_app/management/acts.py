@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.operations.clear import ClearPlan
     from scheduler_app.operations.freeze import FreezePlan
+    from scheduler_app.operations.mark import MarkPlan
     from scheduler_app.operations.terminate import TerminationPlan
     from scheduler_app.operations.thaw import ThawPlan
 
@@ -34,6 +35,32 @@ def terminated(plan: TerminationPlan) -> str:
     lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
     said = f"{len(plan.included)} task instances {does}, {len(plan.excluded)} left alone"
     return f"{table(('TASK', 'WAS', 'THEN'), lines)}\n\n{said}"
+
+
+def add_mark(parser: ArgumentParser) -> None:
+    """The verb marks: as what, and whether callbacks are called."""
+    parser.add_argument(
+        "--callbacks", action="store_true", help="call what that end calls for (default: nothing)"
+    )
+    parser.add_argument("--note", help="the run's note from then on")
+    add_act(parser)
+
+
+def marked(plan: MarkPlan) -> str:
+    """The plan as a person reads it."""
+    does = "would be marked" if plan.dry_run else "marked"
+    several = len(plan.runs) > 1
+    keys = {run.id: f"{run.run_key}: " if several else "" for run in plan.runs}
+    lines = [(f"{keys[one.run_id]}{one.name}", one.state, one.effect) for one in plan.included]
+    lines += [
+        (f"{keys[one.run_id]}{one.name}", one.state, f"left alone: {one.effect}")
+        for one in plan.excluded
+    ]
+    said = f"{len(plan.included)} task instances {does}, {len(plan.excluded)} left alone"
+    told = [f"Run {run.run_key}: {run.effect}" for run in plan.runs]
+    told += [f"Run {run.id} is left alone: {run.why}" for run in plan.refused]
+    runs = "\n".join(told)
+    return f"{table(('TASK', 'WAS', 'THEN'), lines)}\n\n{said}\n{runs}"
 
 
 def add_freeze(parser: ArgumentParser) -> None:

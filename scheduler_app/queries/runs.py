@@ -52,6 +52,8 @@ class RunRow(lens.Standing):
     deadline_at: datetime | None
     frozen_at: datetime | None
     retry_at: datetime | None
+    # A person said how it ends, or ended it: {"state", "actor", "reason", ...}.
+    mark: Mapping[str, Any] | None
 
     @property
     def is_over(self) -> bool:

@@ -60,6 +60,8 @@ class TaskInstanceRow(lens.Standing):
     next_method: str | None
     stop_requested_at: datetime | None  # a person wants it to end
     stop_reason: str | None
+    # A person said what it is: {"state", "actor", "reason", ...}; while it stops, what it will be.
+    mark: Mapping[str, Any] | None
     # Of the current attempt, by its own word: {"done", "total", "note", "at"}; total null: unknown.
     progress: Mapping[str, Any] | None
 

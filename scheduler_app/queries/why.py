@@ -71,6 +71,7 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         wait_since=_moment(wait.get("since")),
         stop_at=_moment(ti["stop_requested_at"]),
         stop_reason=ti["stop_reason"],
+        mark=ti["mark"]["state"] if ti["mark"] else None,
         infra_losses=ti["infra_losses"],
         infra_budget=settings.INFRASTRUCTURE_BUDGET,
         freeze=_freeze(ti, run, read["freeze"]),

@@ -152,7 +152,7 @@ TASK_MOVES: Final[dict[TaskState, frozenset[TaskState]]] = {
             _S.SCHEDULED,
         }
     ),
-    _S.RESTARTING: frozenset({_S.NONE, _S.UP_FOR_RETRY, _S.FAILED, _S.SUCCESS}),
+    _S.RESTARTING: frozenset({_S.NONE, _S.UP_FOR_RETRY, _S.FAILED, _S.SUCCESS, _S.SKIPPED}),
     _S.DEFERRED: frozenset(
         {_S.SCHEDULED, _S.FAILED, _S.NONE, _S.SUCCESS, _S.SKIPPED, _S.UP_FOR_RETRY}
     ),

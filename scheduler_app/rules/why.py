@@ -116,6 +116,7 @@ class Facts:
     wait_since: datetime | None = None
     stop_at: datetime | None = None
     stop_reason: str | None = None
+    mark: str | None = None  # the state that a person said that it is in
     infra_losses: int = 0
     infra_budget: int = 0
     freeze: Freeze | None = None
@@ -152,12 +153,21 @@ def _of_state(facts: Facts) -> Why:
             sentence=f"{_said(facts.stop_reason)} ({_at(facts.stop_at)}); {where} stops it, by an"
             " exception, then SIGTERM, then a kill.",
         )
+    if facts.mark is not None and facts.state == facts.mark and facts.stop_reason is not None:
+        return _marked(facts)
     if not known:
         return Why(
             rule="unknown_state",
             sentence=f"Its state {facts.state!r} is none that this version knows.",
         )
     return _BY_STATE[TaskState(facts.state)](facts)
+
+
+def _marked(facts: Facts) -> Why:
+    outcome = facts.attempt.outcome if facts.attempt else None
+    came_to = f"its code ended as {outcome}" if outcome else "its code did not run"
+    at = _at(facts.ended_at or facts.stop_at)
+    return Why(rule="marked", sentence=f"{_said(facts.stop_reason)} ({at}); {came_to}.")
 
 
 def _frozen(freeze: Freeze, beneath: Why) -> Why:

@@ -159,7 +159,7 @@ class Ticker:
                 reason=decision.reason,
             )
             policy = view.version.definition.run_retry
-            if ended and policy is not None and decision.state is RunState.FAILED:
+            if ended is not None and policy is not None and ended.state == RunState.FAILED:
                 run_retries.after_failure(
                     connection,
                     run=by_id[view.run_id],
@@ -167,8 +167,10 @@ class Ticker:
                     code=decision.code,
                     is_overdue=view.run_id in overdue,
                 )
-            if ended:
-                outcome.has_callbacks |= _call_for_end(connection, view, decision)
+            if ended is not None:
+                if not ended.is_quiet:
+                    decision = replace(decision, state=RunState(ended.state))
+                    outcome.has_callbacks |= _call_for_end(connection, view, decision)
                 outcome.ended_flows.add(view.flow_id)
                 bears = view.version.definition.max_consecutive_failed_runs
                 if bears and decision.state is RunState.FAILED:

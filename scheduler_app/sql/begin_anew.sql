@@ -5,7 +5,8 @@
 -- A budget is what lies between its start and its end, whatever the definition says by now.
 WITH t AS (
   UPDATE task_instance i
-     SET state = CASE WHEN i.stop_requested_at IS NULL THEN 'none' ELSE 'failed' END,
+     SET state = CASE WHEN i.stop_requested_at IS NULL THEN 'none'
+                 ELSE coalesce(i.mark->>'state', 'failed') END,
          is_open = i.stop_requested_at IS NULL, max_tries = i.try_number + greatest(0, i.max_tries - i.budget_start),
          budget_start = i.try_number, infra_losses = 0, next_method = NULL, next_kwargs = NULL,
          wait = NULL, next_retry_at = NULL, queued_at = NULL, started_at = NULL,

@@ -1,6 +1,6 @@
 -- Defer: the attempt is ended as deferred, its task instance waits, and so does the trigger that will
 -- wake it; or no row comes back (already done, or no longer current) and nothing changed. Where a
--- person asked the task instance to end, it is failed instead, the attempt terminated, without a trigger.
+-- person asked the task instance to end, it is failed instead (or what the person said that it is), the attempt terminated, without a trigger.
 -- Parameters: ti, attempt, nonce, next_method, next_kwargs (jsonb), kind, classpath, kwargs (jsonb),
 -- event_key, due_at (timestamptz), due_after_s, timeout_s (each null: none), detail (for people).
 -- Walks: primary keys. No indexed column of the task instance is written, so its update stays HOT.
@@ -8,7 +8,8 @@
 WITH n AS (SELECT clock_timestamp() AS now),
 t AS (
   UPDATE task_instance
-     SET state = CASE WHEN stop_requested_at IS NULL THEN 'deferred' ELSE 'failed' END,
+     SET state = CASE WHEN stop_requested_at IS NULL THEN 'deferred'
+                 ELSE coalesce(mark->>'state', 'failed') END,
          is_open = stop_requested_at IS NULL,
          next_method = CASE WHEN stop_requested_at IS NULL THEN %(next_method)s END,
          next_kwargs = CASE WHEN stop_requested_at IS NULL THEN %(next_kwargs)s::jsonb END,

@@ -16,7 +16,7 @@ t AS (
          started_at = CASE WHEN u.try_number > i.try_number THEN NULL ELSE i.started_at END,
          try_number = u.try_number, resume_index = u.resume_index, dispatch_no = u.dispatch_no,
          queued_at = clock_timestamp(), ended_at = NULL, next_retry_at = NULL, wait = NULL,
-         stop_requested_at = NULL, stop_reason = NULL
+         stop_requested_at = NULL, stop_reason = NULL, mark = NULL
     FROM u
    WHERE i.id = u.ti AND i.held_by IS NULL AND i.attempt_id IS NOT DISTINCT FROM u.previous
      AND i.state IN ('none', 'scheduled', 'up_for_retry', 'up_for_reschedule')

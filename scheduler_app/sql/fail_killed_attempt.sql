@@ -7,7 +7,8 @@
 -- Walks: primary keys.
 WITH t AS (
   UPDATE task_instance i
-     SET state = CASE WHEN i.stop_requested_at IS NOT NULL AND %(is_open)s THEN 'failed'
+     SET state = CASE WHEN i.mark IS NOT NULL THEN i.mark->>'state'
+                 WHEN i.stop_requested_at IS NOT NULL AND %(is_open)s THEN 'failed'
                  WHEN i.stop_requested_at IS NULL AND i.frozen_attempt_id IS NOT DISTINCT FROM i.attempt_id
                  THEN 'scheduled'
                  ELSE %(state)s END,

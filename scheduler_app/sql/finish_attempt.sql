@@ -1,12 +1,14 @@
 -- Finish: the attempt is ended with its outcome and the task instance has its next state, or no row
 -- comes back (already done, or no longer current) and nothing changed. Where a person asked the task
--- instance to end, it ends: what would keep it open makes it failed. Where a hard freeze stopped the
+-- instance to end, it ends: what would keep it open makes it failed; where a person said what it is, it
+-- is that, whatever it reports. Where a hard freeze stopped the
 -- attempt, no retry is used: the task instance is scheduled again, and the report is no result.
 -- Parameters: ti, attempt, nonce, state, is_open, retry_after_s (null: no next retry), outcome,
 -- reason, result (jsonb), error (jsonb). Walks: primary keys. May issue callbacks as it moves.
 WITH t AS (
   UPDATE task_instance
-     SET state = CASE WHEN stop_requested_at IS NOT NULL AND %(is_open)s THEN 'failed'
+     SET state = CASE WHEN mark IS NOT NULL THEN mark->>'state'
+                 WHEN stop_requested_at IS NOT NULL AND %(is_open)s THEN 'failed'
                  WHEN %(outcome)s::text = 'terminated' AND stop_requested_at IS NULL
                       AND frozen_attempt_id IS NOT DISTINCT FROM attempt_id THEN 'scheduled'
                  ELSE %(state)s END,
@@ -25,7 +27,7 @@ WITH t AS (
          ended_at = clock_timestamp()
    WHERE id = %(ti)s AND attempt_id = %(attempt)s AND claim_nonce = %(nonce)s AND state = 'running'
   RETURNING id, run_id, state = 'scheduled' AS is_given_back, stop_requested_at IS NOT NULL
-            AND (%(is_open)s OR %(state)s::text = 'failed') AS is_cut_off),
+            AND (mark IS NOT NULL OR %(is_open)s OR %(state)s::text = 'failed') AS is_cut_off),
 x AS (
   UPDATE attempt p
      SET state = 'ended', is_live = false, is_accepted = NOT t.is_given_back,

@@ -4,7 +4,8 @@
 -- Parameters: attempt, worker (job id), reason. Walks: primary keys. One row if it was handed back.
 WITH t AS (
   UPDATE task_instance i
-     SET state = CASE WHEN i.stop_requested_at IS NULL THEN 'scheduled' ELSE 'failed' END,
+     SET state = CASE WHEN i.stop_requested_at IS NULL THEN 'scheduled'
+                 ELSE coalesce(i.mark->>'state', 'failed') END,
          is_open = i.stop_requested_at IS NULL,
          ended_at = CASE WHEN i.stop_requested_at IS NOT NULL THEN clock_timestamp() END
     FROM attempt p

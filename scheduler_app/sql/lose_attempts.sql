@@ -11,7 +11,7 @@ WITH seen AS (
    ORDER BY i.id FOR NO KEY UPDATE OF i SKIP LOCKED),
 t AS (
   UPDATE task_instance i
-     SET state = CASE WHEN i.stop_requested_at IS NOT NULL THEN 'failed'
+     SET state = CASE WHEN i.stop_requested_at IS NOT NULL THEN coalesce(i.mark->>'state', 'failed')
                       WHEN i.state = 'restarting' THEN 'none'
                       WHEN i.infra_losses < %(budget)s THEN 'scheduled' ELSE 'failed' END,
          is_open = i.stop_requested_at IS NULL

@@ -1,5 +1,6 @@
 -- Orphans: each task instance that some executor should have, while no attempt of it is live, is
--- scheduled again, and one that was cleared while it ran begins anew; a confirmed event tells it.
+-- scheduled again, one that was cleared while it ran begins anew, and one that was marked is what it was
+-- marked as; a confirmed event tells it.
 -- Parameters: ti (array of ids, locked by the caller in a statement before, so that this one's snapshot
 -- sees every attempt that was issued for them), source. Walks: primary keys.
 WITH o AS (
@@ -9,7 +10,10 @@ WITH o AS (
      AND i.state IN ('queued', 'running', 'restarting') AND p.is_live IS NOT TRUE),
 t AS (
   UPDATE task_instance i
-     SET state = CASE o.state WHEN 'restarting' THEN 'none' ELSE 'scheduled' END,
+     SET state = CASE WHEN i.mark IS NOT NULL THEN i.mark->>'state'
+                      WHEN o.state = 'restarting' THEN 'none' ELSE 'scheduled' END,
+         is_open = i.mark IS NULL,
+         ended_at = CASE WHEN i.mark IS NULL THEN i.ended_at ELSE clock_timestamp() END,
          max_tries = CASE o.state WHEN 'restarting'
                      THEN i.try_number + greatest(0, i.max_tries - i.budget_start)
                      ELSE i.max_tries END,

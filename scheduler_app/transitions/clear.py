@@ -124,6 +124,8 @@ def reopen_run(connection: psycopg.Connection[Any], *, run_id: int, by: Clear) -
             cursor.execute(_BEGIN_RUN_ATTEMPT, values)
         cursor.execute(_REOPEN, values)
         cursor.execute(_FORGET_RETRY, values)
+        # Whatever a person had said of its end: it goes on.
+        cursor.execute("UPDATE run SET mark = NULL WHERE id = %(run)s AND mark IS NOT NULL", values)
 
 
 _BEGIN_RUN_ATTEMPT: Final = """

@@ -347,16 +347,26 @@ def end_queued_run(connection: psycopg.Connection[Any], *, run_id: int, reason: 
         return cursor.fetchone() is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """How a run ended."""
+
+    state: str
+    is_quiet: bool  # a person said how, and did not ask for callbacks
+
+
 def end_run(
     connection: psycopg.Connection[Any], *, run_id: int, state: RunState, reason: str
-) -> bool:
-    """Whether the run ended now: no task instance was unfinished and no attempt live.
+) -> EndedRun | None:
+    """How the run ended now, or ``None``: a task instance was unfinished or an attempt live.
 
-    The caller locked the run in an *earlier* statement of this transaction.
+    Where a person said how it ends, that counts, not ``state``. The caller locked the run in an
+    *earlier* statement of this transaction.
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             sql.load("end_run"),
             {"run": run_id, "state": state, "reason": reason[:REASON_CHARACTERS_MAX]},
         )
-        return cursor.fetchone() is not None
+        row = cursor.fetchone()
+    return None if row is None else EndedRun(state=row[0], is_quiet=row[1])

@@ -110,7 +110,7 @@ def test_b023_a_monitor_that_acts_on_what_it_read_before_a_success_changes_nothi
     assert lost == []
     assert world.states(message.run_id) == {"a": "success"}
     world.tick(message.run_id)
-    assert end_run(raw, run_id=message.run_id, state=RunState.FAILED, reason="as it was") is False
+    assert end_run(raw, run_id=message.run_id, state=RunState.FAILED, reason="as it was") is None
     row = raw.execute("SELECT state FROM run").fetchone()
     assert row is not None
     assert "success" in str(row)

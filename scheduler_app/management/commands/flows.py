@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management import follow, validate
-from scheduler_app.management.acts import add_act, add_freeze, freeze_or_thaw, terminated
+from scheduler_app.management.acts import (
+    add_act,
+    add_freeze,
+    add_mark,
+    freeze_or_thaw,
+    marked,
+    terminated,
+)
 from scheduler_app.management.arguments import (
     actor,
     add_json,
@@ -18,6 +25,7 @@ from scheduler_app.management.arguments import (
     moment,
 )
 from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.operations.mark import mark_run
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
@@ -25,6 +33,7 @@ from scheduler_app.queries import flow_files, flow_versions, flows, runs
 from scheduler_app.queries.filters import FlowFilter, RunFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import InvalidInput, SchedulerError
+from scheduler_app.rules.mark import RUN_TARGETS
 from scheduler_app.rules.states import RunState
 
 if TYPE_CHECKING:
@@ -39,7 +48,7 @@ class Command(BaseCommand):
 
     help = (
         "List, show, validate, pause, unpause, freeze and thaw flows; trigger, list, terminate,"
-        " freeze and thaw their runs."
+        " mark, freeze and thaw their runs."
     )
     requires_system_checks = ()
 
@@ -82,6 +91,12 @@ class Command(BaseCommand):
         ended.add_argument("run_id", metavar="RUN_ID")
         add_act(ended)
         add_json(ended)
+        said = verbs.add_parser("mark", help="say by hand that a run is success or failed")
+        said.add_argument("state", metavar="STATE", choices=list(RUN_TARGETS))
+        said.add_argument("flow_id", metavar="FLOW")
+        said.add_argument("run_id", metavar="RUN_ID")
+        add_mark(said)
+        add_json(said)
         for verb, add, told_as in (
             ("freeze", add_freeze, "let nothing start in a flow, a run, a shard or at all"),
             ("thaw", add_act, "let what was frozen go on where it stood"),
@@ -111,6 +126,7 @@ class Command(BaseCommand):
             "trigger": self._trigger,
             "runs": self._runs,
             "terminate": self._terminate,
+            "mark": self._mark,
             "freeze": self._freeze_or_thaw,
             "thaw": self._freeze_or_thaw,
             "pause": self._set_paused,
@@ -270,6 +286,19 @@ class Command(BaseCommand):
             run_id=run.id, actor=actor(), reason=options["reason"], dry_run=options["dry_run"]
         )
         self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
+
+    def _mark(self, options: dict[str, Any]) -> None:
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        plan = mark_run(
+            run_id=run.id,
+            state=options["state"],
+            actor=actor(),
+            reason=options["reason"],
+            callbacks=options["callbacks"],
+            note=options["note"],
+            dry_run=options["dry_run"],
+        )
+        self.stdout.write(as_json(plan) if options["json"] else marked(plan))
 
     def _freeze_or_thaw(self, options: dict[str, Any]) -> None:
         flow_id, shard = options["flow_id"], options["shard"]

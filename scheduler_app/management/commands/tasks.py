@@ -9,10 +9,19 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.acts import add_act, add_freeze, cleared, freeze_or_thaw, terminated
+from scheduler_app.management.acts import (
+    add_act,
+    add_freeze,
+    add_mark,
+    cleared,
+    freeze_or_thaw,
+    marked,
+    terminated,
+)
 from scheduler_app.management.arguments import actor, add_filtered, add_json, json_value, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.clear import clear_run, clear_task_instances
+from scheduler_app.operations.mark import Reach, mark_task_instances
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import attempts, logs, runs, task_instances, why
@@ -21,6 +30,7 @@ from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
+from scheduler_app.rules.mark import TASK_TARGETS
 from scheduler_app.rules.states import AttemptKind
 
 if TYPE_CHECKING:
@@ -81,7 +91,8 @@ class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments, 130 no longer followed."""
 
     help = (
-        "Show the states, attempts and logs of tasks; tell, clear, terminate, freeze and thaw them."
+        "Show the states, attempts and logs of tasks; tell, clear, mark, terminate, freeze"
+        " and thaw them."
     )
     requires_system_checks = ()
 
@@ -119,6 +130,17 @@ class Command(BaseCommand):
         _add_task(ended, nargs=None)
         add_act(ended)
         add_json(ended)
+        said = verbs.add_parser(
+            "mark", help="say by hand that tasks are success, failed or skipped"
+        )
+        said.add_argument("state", metavar="STATE", choices=list(TASK_TARGETS))
+        said.add_argument("flow_id", metavar="FLOW")
+        said.add_argument("run_id", metavar="RUN_ID")
+        said.add_argument("task_ids", metavar="TASK", nargs="+")
+        said.add_argument("--map-index", type=int, metavar="N", help="of tasks that were mapped")
+        _add_reach(said)
+        add_mark(said)
+        add_json(said)
         held = verbs.add_parser("freeze", help="let nothing of a task start until its thaw")
         _add_task(held, nargs=None)
         add_freeze(held)
@@ -137,6 +159,7 @@ class Command(BaseCommand):
             "log": self._log,
             "event": self._event,
             "terminate": self._terminate,
+            "mark": self._mark,
             "freeze": self._freeze_or_thaw,
             "thaw": self._freeze_or_thaw,
             "clear": self._clear,
@@ -231,6 +254,20 @@ class Command(BaseCommand):
         )
         self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
 
+    def _mark(self, options: dict[str, Any]) -> None:
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        plan = mark_task_instances(
+            ti_ids=_named(run.id, options),
+            state=options["state"],
+            actor=actor(),
+            reach=Reach(**{key: options[key] for key in Reach.__dataclass_fields__}),
+            reason=options["reason"],
+            callbacks=options["callbacks"],
+            note=options["note"],
+            dry_run=options["dry_run"],
+        )
+        self.stdout.write(as_json(plan) if options["json"] else marked(plan))
+
     def _freeze_or_thaw(self, options: dict[str, Any]) -> None:
         ti = _task(options)
         self.stdout.write(freeze_or_thaw(options, scope_kind="task_instance", scope_id=ti.id))
@@ -252,6 +289,17 @@ class Command(BaseCommand):
         else:
             plan = clear_run(run_id=run.id, **asked)
         self.stdout.write(as_json(plan) if options["json"] else cleared(plan))
+
+
+def _add_reach(parser: ArgumentParser) -> None:
+    """How far from the tasks that are named."""
+    for flag, key, means in (
+        ("--upstream", "include_upstream", "also what the named tasks wait for"),
+        ("--downstream", "include_downstream", "also what waits for the named tasks"),
+        ("--past", "include_past", "also in runs of the flow for earlier dates"),
+        ("--future", "include_future", "also in runs of the flow for later dates"),
+    ):
+        parser.add_argument(flag, dest=key, action="store_true", help=means)
 
 
 def _add_clear(parser: ArgumentParser) -> None:

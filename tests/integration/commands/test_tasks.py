@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from scheduler_app.management.commands import tasks
-from scheduler_app.models import AttemptLogChunk, Run
+from scheduler_app.models import AttemptLogChunk, Run, TaskInstance
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
 from tests.factories import at, make_attempt, make_flow, make_log, make_run, make_task_instance
@@ -397,3 +397,23 @@ def test_why_says_in_a_sentence_what_happened_and_by_which_rule(
     assert told["sentence"] in answer.out
     assert call("tasks", "why", *WHERE, "nothing").code == 1
     del run
+
+
+# -- mark -------------------------------------------------------------------------------------
+
+
+def test_tasks_and_runs_are_marked_by_hand(call: Call, failed: Run) -> None:
+    preview = call("tasks", "mark", "success", *WHERE, "load", "--dry-run")
+    assert preview.code == 0
+    assert "2 task instances would be marked, 0 left alone" in preview.out
+    assert TaskInstance.objects.get(task_id="load").state == "failed"
+    assert call("tasks", "mark", "success", *WHERE, "load").code == 1, "it needs a reason"
+    done = call("tasks", "mark", "success", *WHERE, "load", "--reason", "by phone", "--json")
+    assert [one["becomes"] for one in done.json["included"]] == ["success", "none"]
+    assert call("tasks", "mark", "running", *WHERE, "load", "--reason", "r").code == 2
+    whole = call("flows", "mark", "failed", *WHERE, "--reason", "enough", "--note", "n")
+    assert whole.code == 0
+    assert "It ends as failed now." in whole.out
+    run = Run.objects.get(pk=failed.pk)
+    assert (run.state, run.note) == ("failed", "n")
+    assert call("flows", "mark", "failed", "nightly", "nope", "--reason", "r").code == 1

@@ -117,9 +117,11 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
     verbs = {
         "flows": [
             *("list", "show", "validate", "trigger", "runs"),
-            *("terminate", "freeze", "thaw", "pause", "unpause"),
+            *("terminate", "mark", "freeze", "thaw", "pause", "unpause"),
         ],
-        "tasks": ["state", "why", "log", "event", "terminate", "freeze", "thaw", "clear"],
+        "tasks": [
+            *("state", "why", "log", "event", "terminate", "mark", "freeze", "thaw", "clear"),
+        ],
         "jobs": ["list", "stop"],
     }[command]
     assert re.findall(r"^    (\w+) ", usage.out, re.MULTILINE) == verbs

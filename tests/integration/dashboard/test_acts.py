@@ -241,3 +241,37 @@ def test_an_empty_preview_offers_no_button(scene: Scene, reader: Client) -> None
     page = reader.get(f"/runs/{scene.healed}/clear/?only=only_failed").content.decode()
     assert "nothing changes" in page
     assert 'name="plan_id"' not in page
+
+
+def test_a_run_is_marked_from_its_preview(scene: Scene, reader: Client) -> None:
+    (href,) = [
+        link for link in Page(reader, f"/runs/{scene.running}/").links() if link.endswith("/mark/")
+    ]
+    page = Page(reader, f"{href}?state=failed")
+    assert page.faults == []
+    assert "It is stopped first, and is failed then, whatever it reports." in page.text
+    assert "Nothing calls back" in page.text
+    without = reader.post(href, {"state": "failed", "reason": " "})
+    assert (without.status_code, "Say why" in without.content.decode()) == (400, True)
+    done = reader.post(href, {"state": "failed", "reason": "wrong day", "note": "n"})
+    assert done.headers["Location"] == f"/runs/{scene.running}/"
+    run = Run.objects.get(pk=scene.running)
+    assert run.mark is not None
+    assert (run.mark["state"], run.mark["actor"], run.note) == ("failed", "ana", "n")
+    assert "stopped first" in reader.get(f"/runs/{scene.running}/").content.decode()
+
+
+def test_several_are_marked_together(scene: Scene, reader: Client) -> None:
+    tis = list(TaskInstance.objects.filter(run_id=scene.running).order_by("id"))
+    query = "&".join(f"id={ti.pk}" for ti in tis[:2])
+    page = Page(reader, f"/task-instances/mark/?{query}&state=skipped")
+    assert "Mark 2 task instances" in page.text
+    form = {"id": [ti.pk for ti in tis[:2]], "state": "skipped", "reason": "not needed"}
+    assert reader.post("/task-instances/mark/", form).status_code == 302
+    assert Audit.objects.filter(action="mark").count() == 1
+    both = {"id": [scene.running, scene.healed], "state": "failed", "reason": "r"}
+    assert reader.post("/runs/mark/", both).status_code == 302
+    assert Run.objects.get(pk=scene.healed).state == "failed"
+    for wrong in ("", "?id=x", "?" + "&".join(f"id={n}" for n in range(1, 600))):
+        assert reader.get(f"/runs/mark/{wrong}").status_code == 400
+    assert reader.get("/runs/mark/?id=987654").status_code == 404

@@ -179,7 +179,8 @@ class PostgresDatabase(Database):
         return sorted(map(message_of, messages))
 
     def end_run(self, state: RunState) -> bool:
-        return run.end_run(self._connection, run_id=RUN_ID, state=state, reason="simulated")
+        ended = run.end_run(self._connection, run_id=RUN_ID, state=state, reason="simulated")
+        return ended is not None
 
     # -- publishing ---------------------------------------------------------------------------
 
