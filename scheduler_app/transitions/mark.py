@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from scheduler_app import sql
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.run import REASON_CHARACTERS_MAX
+from scheduler_app.transitions.run_retry import bar_retry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +101,7 @@ def mark_run(
 ) -> None:
     """The run, which the caller holds, ends in this state; one that has ended is in it now.
 
-    A time at which it would have been tried again is forgotten.
+    Its policy keeps out until something of it is cleared.
     """
     said = f"{by.actor} marked the run {state}: {by.reason}"
     values = {
@@ -110,8 +111,9 @@ def mark_run(
         "mark": Jsonb({**by.kept(), "state": state, "said": said[:REASON_CHARACTERS_MAX]}),
     }
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE run SET mark = %(mark)s, retry_at = NULL WHERE id = %(run)s", values)
+        cursor.execute("UPDATE run SET mark = %(mark)s WHERE id = %(run)s", values)
         cursor.execute(_SETTLE, values)
+    bar_retry(connection, run_id=run_id, why=f"{said}.")
 
 
 def settle_run(
@@ -128,7 +130,7 @@ WITH r AS (
   UPDATE run SET state = %(state)s, state_reason = %(said)s
    WHERE id = %(run)s AND state IN ('success', 'failed') AND state <> %(state)s
   RETURNING id, run_attempt)
-UPDATE run_attempt ra SET state = %(state)s
+UPDATE run_attempt ra SET state = %(state)s, outcome_reason = %(said)s
   FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt
 """
 
@@ -151,8 +153,9 @@ WITH r AS (
      AND NOT EXISTS (SELECT 1 FROM task_instance t WHERE t.run_id = %(run)s AND t.is_open)
      AND NOT EXISTS (SELECT 1 FROM attempt a
                       WHERE a.run_id = %(run)s AND a.is_live AND a.kind = 'task')
-  RETURNING id, run_attempt, state)
-UPDATE run_attempt ra SET state = r.state, ended_at = clock_timestamp()
+  RETURNING id, run_attempt, state, state_reason)
+UPDATE run_attempt ra
+   SET state = r.state, ended_at = clock_timestamp(), outcome_reason = r.state_reason
   FROM r WHERE ra.run_id = r.id AND ra.number = r.run_attempt RETURNING ra.run_id
 """
 
