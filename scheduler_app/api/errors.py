@@ -27,6 +27,7 @@ STATUSES: Final[dict[str, HTTPStatus]] = {
     errors.NotFound.code: HTTPStatus.NOT_FOUND,
     errors.Conflict.code: HTTPStatus.CONFLICT,
     errors.NotAllowed.code: HTTPStatus.CONFLICT,
+    errors.HeldForReview.code: HTTPStatus.CONFLICT,
     errors.Fenced.code: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 

@@ -11,14 +11,18 @@ from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Flow, FlowVersion, Run, TaskInstance
+from scheduler_app.operations.guards import Action, admit, hold_flow_of
 from scheduler_app.operations.reasons import check_reason
 from scheduler_app.rules import clear as rules
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, from_dict
-from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from scheduler_app.rules.errors import Conflict, HeldForReview, InvalidInput, NotAllowed, NotFound
+from scheduler_app.rules.guards import ActionKind, Size
+from scheduler_app.rules.states import RunState
 from scheduler_app.transitions import clear as moves
 from scheduler_app.transitions.audit import record_audit
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.run import lock_run
+from scheduler_app.transitions.run_retry import count_retry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +76,7 @@ def clear_run(
     note: str | None = None,
     dry_run: bool = True,
     plan_id: UUID | None = None,
+    automated: bool = False,
 ) -> ClearPlan:
     """The task instances of the run begin anew, the run with them, as a run attempt of its own.
 
@@ -81,6 +86,9 @@ def clear_run(
     changes nothing. Raises ``NotFound``, ``InvalidInput``, ``NotAllowed`` for a frozen run, and
     ``Conflict`` for a run that is set aside and for a plan that no longer holds: ``difference`` says
     for each task instance what was planned and what is.
+
+    ``automated``: a service asks, not a person. Then the guards of the flow may hold it: it waits in
+    the review queue, and ``HeldForReview`` says under which number.
     """
     return _clear(
         run_id=run_id,
@@ -91,6 +99,7 @@ def clear_run(
         note=note,
         dry_run=dry_run,
         plan_id=plan_id,
+        automated=automated,
     )
 
 
@@ -103,6 +112,7 @@ def clear_task_instances(
     note: str | None = None,
     dry_run: bool = True,
     plan_id: UUID | None = None,
+    automated: bool = False,
 ) -> ClearPlan:
     """These task instances of one run begin anew, with the relatives that are asked for.
 
@@ -131,6 +141,32 @@ def clear_task_instances(
         note=note,
         dry_run=dry_run,
         plan_id=plan_id,
+        automated=automated,
+    )
+
+
+def begin_again(
+    *,
+    run_id: int,
+    actor: str,
+    options: rules.Options,
+    reason: str,
+    dry_run: bool,
+    plan_id: UUID | None,
+    automated: bool,
+) -> ClearPlan:
+    """The run begins its next run attempt as its policy would: see ``operations.retry_run``."""
+    return _clear(
+        run_id=run_id,
+        ti_ids=None,
+        actor=actor,
+        options=options,
+        reason=reason,
+        note=None,
+        dry_run=dry_run,
+        plan_id=plan_id,
+        automated=automated,
+        kind=ActionKind.RUN_RETRY,
     )
 
 
@@ -144,6 +180,8 @@ def _clear(
     note: str | None,
     dry_run: bool,
     plan_id: UUID | None,
+    automated: bool = False,
+    kind: ActionKind = ActionKind.CLEAR,
 ) -> ClearPlan:
     rules.check_options(options)
     _check_note(note)
@@ -158,21 +196,104 @@ def _clear(
             return _planned(uuid7(), seen, ti_ids, options, actor=actor, dry_run=True)
     why = check_reason(reason)
     with transaction.atomic():
+        if automated:
+            hold_flow_of(run_id)
         kept = None if plan_id is None else _kept(plan_id, run_id, ti_ids)
         if kept is not None:
             options = rules.Options(**kept["options"])
         seen = _look(run_id, ti_ids, options, lock=True)
+        if kind is ActionKind.RUN_RETRY:
+            check_failed(seen.run["run_key"], seen.run["state"])
         if kept is not None:
             _hold_to(kept, seen)
             assert plan_id is not None
             plan = _plan(plan_id, kept["expires_at"], seen, options, dry_run=False)
         else:
             plan = _planned(uuid7(), seen, ti_ids, options, actor=actor, dry_run=False)
-        if not moves.use_plan(connection.connection, plan_id=plan.plan_id):
-            raise Conflict(f"Plan {plan.plan_id} was carried out before: make a new one.")
-        if plan.included:
-            _act(plan, seen, ti_ids, actor=actor, reason=why, note=note)
+        held = _carry_out(
+            plan, seen, ti_ids, actor=actor, reason=why, note=note, automated=automated, kind=kind
+        )
+    if held is not None:
+        raise held  # not before: the review that it names is kept
     return plan
+
+
+def _carry_out(
+    plan: ClearPlan,
+    seen: _Seen,
+    ti_ids: Sequence[int] | None,
+    *,
+    actor: str,
+    reason: str,
+    note: str | None,
+    automated: bool,
+    kind: ActionKind,
+) -> HeldForReview | None:
+    """The plan is used and what it includes begins anew; or a guard holds it, as is told."""
+    if automated and plan.included:
+        action = _action(plan, seen, ti_ids, kind=kind, note=note)
+        held = admit(action, actor=actor, reason=reason)
+        if held is not None:
+            return held
+    if not moves.use_plan(connection.connection, plan_id=plan.plan_id):
+        raise Conflict(f"Plan {plan.plan_id} was carried out before: make a new one.")
+    if plan.included:
+        if kind is ActionKind.RUN_RETRY:
+            _count_retry(seen)
+        by = moves.Clear(
+            id=plan.plan_id,
+            actor=actor,
+            reason=reason,
+            new_run_attempt=plan.new_run_attempt,
+            cause=kind.value,
+            is_afresh=kind is ActionKind.CLEAR and ti_ids is None and not automated,
+        )
+        _act(plan, seen, ti_ids, by=by, note=note)
+    return None
+
+
+def _count_retry(seen: _Seen) -> None:
+    """The run attempt counts as one of its policy where the run waits for it; past that, a person's."""
+    run, policy = seen.run, seen.definition.run_retry
+    if policy is not None and run["retry_at"] is not None:
+        count_retry(
+            connection.connection,
+            run_id=run["id"],
+            seen=run["retry_count"],
+            cap=policy.max_attempts - 1,
+        )
+
+
+def _action(
+    plan: ClearPlan,
+    seen: _Seen,
+    ti_ids: Sequence[int] | None,
+    *,
+    kind: ActionKind,
+    note: str | None,
+) -> Action:
+    request: dict[str, Any] = {"run_attempt": seen.run["run_attempt"]}
+    if kind is ActionKind.CLEAR:
+        request = {
+            "task_instances": None if ti_ids is None else list(ti_ids),
+            "options": asdict(plan.options),
+            "note": note,
+        }
+    return Action(
+        kind=kind,
+        run_id=plan.run_id,
+        run_key=seen.run["run_key"],
+        flow_id=seen.run["flow_id"],
+        defined=seen.definition.guards,
+        size=Size(runs=1, task_instances=len(plan.included)),
+        request=request,
+    )
+
+
+def check_failed(run_key: str, state: str) -> None:
+    """Raises ``Conflict`` unless the run has failed."""
+    if state != RunState.FAILED:
+        raise Conflict(f"Run {run_key} is {state}: only a failed run is retried. Clear it instead.")
 
 
 def _look(
@@ -350,13 +471,9 @@ def _act(
     seen: _Seen,
     ti_ids: Sequence[int] | None,
     *,
-    actor: str,
-    reason: str,
+    by: moves.Clear,
     note: str | None,
 ) -> None:
-    by = moves.Clear(
-        id=plan.plan_id, actor=actor, reason=reason, new_run_attempt=plan.new_run_attempt
-    )
     now = moves.clear_task_instances(
         connection.connection,
         cleared=[
@@ -387,12 +504,12 @@ def _act(
     is_run = ti_ids is None
     record_audit(
         connection.connection,
-        actor=actor,
-        action="clear",
+        actor=by.actor,
+        action="clear" if by.cause == ActionKind.CLEAR else "retry",
         object_kind="run" if is_run else "task_instance",
         object_id=str(plan.run_id if ti_ids is None else ti_ids[0]),
         flow_id=seen.run["flow_id"],
-        reason=reason,
+        reason=by.reason,
         before={
             "run_state": seen.run["state"],
             **_told({one.id: one.state for one in plan.included if one.id is not None}),

@@ -64,3 +64,9 @@ class NotAuthenticated(SchedulerError):
     """The name or the password is wrong, or the account is closed."""
 
     code = "not_authenticated"
+
+
+class HeldForReview(SchedulerError):
+    """A guard stopped an automatic action; it waits for a person. ``review`` in ``extra`` names it."""
+
+    code = "held_for_review"
