@@ -33,7 +33,7 @@ from tests.world import chain
 if TYPE_CHECKING:
     from tests.world import World
 
-WHY = {"actor": "ana", "reason": "the disk has room again"}
+WHY: dict[str, Any] = {"actor": "ana", "reason": "the disk has room again"}
 
 
 def failed(world: World, *, policy: RunRetryPolicy | None = None, **options: Any) -> int:
