@@ -167,7 +167,7 @@ def test_a_service_clears_as_long_as_no_guard_stops_it(world: World) -> None:
         clear_run(run_id=run_id, dry_run=False, automated=True, actor="robot", reason="alert 8")
     run = Run.objects.get(pk=run_id)
     assert (run.state, run.run_attempt) == ("failed", 2), "nothing was cleared"
-    review = Review.objects.get(pk=held.value.extra["review"])
+    review = Review.objects.get(pk=str(held.value.extra["review"]))
     assert (review.guard, review.action, review.asked_by, review.reason, review.state) == (
         "actions_max",
         "clear",
