@@ -53,9 +53,13 @@ class _Pair:
 
 
 class Proxy:
-    """Listens on ``port`` of loopback, in front of a server on loopback."""
+    """Listens on ``port`` of loopback, in front of a server on loopback or elsewhere.
 
-    def __init__(self, target_port: int) -> None:
+    Made by a thread that has entered a host (``tests/hosts.py``), it belongs to that host.
+    """
+
+    def __init__(self, target_port: int, *, target: str = "127.0.0.1") -> None:
+        self._target = target
         self._target_port = target_port
         self._mode = PASS
         self._delay_s = 0.0
@@ -162,7 +166,7 @@ class Proxy:
             _reset(writer)
             return
         try:
-            answers, server = await asyncio.open_connection("127.0.0.1", self._target_port)
+            answers, server = await asyncio.open_connection(self._target, self._target_port)
         except OSError:
             _reset(writer)
             return

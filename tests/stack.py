@@ -218,6 +218,33 @@ class Stack:
             check=False,
         )
 
+    @contextmanager
+    def beside(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+        """One more process of the stack, outside its supervisor; it ends with the block."""
+        with (self.folder / f"beside-{arguments[0]}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "manage.py", *arguments],
+                cwd=CHECKOUT,
+                env={
+                    **self._environment,
+                    "DAYLIGHT_DATA_DIR": str(self.data_dir),
+                    "DAYLIGHT_FLOWS": str(self.flows),
+                    "DAYLIGHT_NO_EXAMPLES": "1",
+                    **environment,
+                },
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
     def assert_nothing_hidden(self) -> None:
         """Every row's standing is what the facts give."""
         audit = self.manage("audit", "visibility")

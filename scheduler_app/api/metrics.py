@@ -29,6 +29,7 @@ HELP: Final = {
     "scheduler_fenced_writes_total": "Writes that were refused since the lease was lost.",
     "scheduler_take_overs_total": "Shards that a new leader went over.",
     "scheduler_demotions_total": "Leases whose holder stopped deciding by itself.",
+    "scheduler_turns_refused_total": "Turns of a scheduler that the database refused, begun anew.",
     "scheduler_runs_created_total": "Runs that were created.",
     "scheduler_alerts_sent_total": "Alerts that their receivers took.",
     "scheduler_alerts_failed_total": "Alerts that were given up.",

@@ -90,6 +90,7 @@ class Scheduler:
         self._is_copy = False  # another process goes on under this one's id
         self._had_callbacks = False  # when the last sweep looked
         self._issued = 0  # attempts not counted yet: one write a sweep instead of one a tick
+        self._refused = 0  # turns that the database refused and that are not counted yet
         self._next: dict[str, float] = dict.fromkeys(
             ("sweep", "balance", "runs", "events", "retries"), 0.0
         )
@@ -142,6 +143,7 @@ class Scheduler:
         except Fenced as error:
             logger.warning("a decision was refused", extra={"error": str(error)})
         except psycopg.Error as error:
+            self._refused += 1
             logger.warning("the database refused a turn", extra={"error": str(error)})
             self._drop_connection(error)
             self._stopping.wait(ERROR_PAUSE_S)
@@ -322,6 +324,8 @@ class Scheduler:
         sweep.watch_for_leaderless(connection)
         issued, self._issued = self._issued, 0
         count(connection, "scheduler_attempts_issued_total", issued)
+        refused, self._refused = self._refused, 0
+        count(connection, "scheduler_turns_refused_total", refused)
         active = sweep.active_runs(connection, shards=list(terms))
         self._dirty |= active
         self._waiting &= active

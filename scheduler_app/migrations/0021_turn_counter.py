@@ -1,0 +1,26 @@
+"""The counter of refused turns, from 0."""
+
+from __future__ import annotations
+
+from django.db import migrations
+
+COUNTERS = ("scheduler_turns_refused_total",)
+
+
+def first_rows(apps, schema_editor):  # type: ignore[no-untyped-def]  # signature set by Django
+    """The counter at 0."""
+    del apps
+    with schema_editor.connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO counter (name, labels, value) VALUES (%s, '', 0)"
+            " ON CONFLICT (name, labels) DO NOTHING",
+            [(name,) for name in COUNTERS],
+        )
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("scheduler_app", "0020_group_attempts"),
+    ]
+
+    operations = [migrations.RunPython(first_rows, migrations.RunPython.noop)]
