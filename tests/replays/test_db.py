@@ -39,6 +39,7 @@ CHILDREN = 2
 BUDGET = {
     "daylight scheduler": 1,
     "daylight scheduler catalog": 1,
+    "daylight scheduler teller": 2,  # one to look, one while an alert is sent
     "daylight lease renewal": 1,
     "daylight lease scheduler": 1,
     "daylight triggerer": 2,
