@@ -39,7 +39,7 @@ CHILDREN = 2
 BUDGET = {
     "daylight scheduler": 1,
     "daylight scheduler catalog": 1,
-    "daylight scheduler teller": 2,  # one to look, one while an alert is sent
+    "daylight scheduler teller": 2,  # of the scheduler and of the triggerer
     "daylight lease renewal": 1,
     "daylight lease scheduler": 1,
     "daylight triggerer": 2,
