@@ -54,6 +54,7 @@ class Sheet:
     effects: Sequence[str] = ()
     included: Sequence[Subject] = ()
     excluded: Sequence[Subject] = ()
+    hidden: Sequence[tuple[str, str]] = ()  # names and values that come back with the form
     # What else is asked, under names that the act reads from the request.
     fields: Sequence[Field] = ()
 

@@ -88,6 +88,18 @@ urlpatterns = [
         name="executor_event_detail",
     ),
     path("filtered/", filtered.record_list, name="record_list"),
+    path(
+        "filtered/reviewed/",
+        filtered.reviewed,
+        {"is_reviewed": True},
+        name="record_reviewed",
+    ),
+    path(
+        "filtered/unreviewed/",
+        filtered.reviewed,
+        {"is_reviewed": False},
+        name="record_unreviewed",
+    ),
     path("ghosts/", filtered.ghost_list, name="ghost_list"),
     path("ghosts/audits/", filtered.ghost_audit_list, name="ghost_audit_list"),
     path("ghosts/<int:ghost>/", filtered.ghost_detail, name="ghost_detail"),

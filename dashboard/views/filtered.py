@@ -10,10 +10,11 @@ from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard import answer, listing
+from dashboard import acts, answer, listing
 from dashboard.addresses import carried, in_address
+from scheduler_app.operations.mark_reviewed import mark_reviewed, unmark_reviewed
 from scheduler_app.operations.stop_ghost import stop_ghost
-from scheduler_app.queries import attempts, ghost_audits, ghosts, lens, records
+from scheduler_app.queries import attempts, ghost_audits, ghosts, leadership, lens, records
 from scheduler_app.queries.filters import GhostAuditFilter, GhostFilter, RecordFilter
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import errors
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
     from dashboard.answer import Reading
     from scheduler_app.queries.ghost_audits import GhostAuditRow
+    from scheduler_app.queries.leadership import NearChange
     from scheduler_app.queries.records import Summary
 
-FIELDS: Final = ("noun", "flow_id", "task_id", "hostname", "shard", "at_gte", "at_lte")
-GHOST_FIELDS: Final = ("kind", "flow_id", "hostname", "shard", "last_seen_at_gte")
+FIELDS: Final = ("noun", "flow_id", "task_id", "hostname", "shard", "reviewed", "at_gte", "at_lte")
+GHOST_FIELDS: Final = ("kind", "flow_id", "hostname", "shard", "reviewed", "last_seen_at_gte")
 HOURS: Final = 24  # of the bars
 BAR_HEIGHT: Final = 48.0
 BAR_WIDTH: Final = 20
@@ -143,7 +145,13 @@ def _ghost_page(
             attempt = attempts.one(reading.scope, row.attempt_id)
         except errors.NotFound:
             attempt = None  # it has no record: that may be just what is wrong
-    context = {"ghost": row, "attempt": attempt, "error": error, "typed": typed}
+    context = {
+        "ghost": row,
+        "attempt": attempt,
+        "error": error,
+        "typed": typed,
+        "near": near_ghost(reading, row),
+    }
     return answer.answer(
         request,
         "dashboard/ghost_detail.html",
@@ -151,6 +159,20 @@ def _ghost_page(
         context,
         topics=["ghosts"],
         status=status,
+    )
+
+
+def near_ghost(reading: Reading, row: ghosts.GhostRow) -> tuple[NearChange, ...]:
+    """Changes of leader within 60 s of what it executes: of its attempt's life, or of its sighting."""
+    if row.attempt_id is not None:
+        near = leadership.near_attempt(reading.scope, row.attempt_id)
+        if near:
+            return near
+    return leadership.near_span(
+        reading.scope,
+        shard=row.shard,
+        began_at=row.first_seen_at,
+        ended_at=row.ended_at or row.last_seen_at,
     )
 
 
@@ -168,6 +190,48 @@ def ghost_stop(request: HttpRequest, ghost: int) -> HttpResponse:
         request, f"The worker of {row.hostname}:{row.pid} ends it at one of its next heartbeats."
     )
     return HttpResponseRedirect(reverse("dashboard:ghost_detail", args=[ghost]))
+
+
+@answer.sheet
+def reviewed(request: HttpRequest, *, is_reviewed: bool) -> HttpResponse:
+    """What marking the named records would do; posted with a note, they are marked, or not any more."""
+    reading = answer.begin(request)
+    keys = (request.POST if request.method == "POST" else request.GET).getlist("key")
+    if not keys:
+        raise errors.InvalidInput("key: tick the records that you have looked at.", field="key")
+    records.check_visible(reading.scope, keys)
+    verb = mark_reviewed if is_reviewed else unmark_reviewed
+    actor = request.user.get_username()
+
+    def sheet() -> acts.Sheet:
+        plan = verb(keys=keys, actor=actor, dry_run=True)
+        number = len(plan.included)
+        what = f"{number} record{'' if number == 1 else 's'}"
+        return acts.Sheet(
+            title=f"Mark {what} as {'reviewed' if is_reviewed else 'not reviewed'}",
+            button=f"Mark {what}",
+            effects=(
+                [
+                    "Your name and note stand beside them; others see that somebody has looked.",
+                    "Nothing else changes: they stay filtered, with their reasons, and are counted.",
+                ]
+                if is_reviewed
+                else ["The audit keeps who had marked them, and their notes."]
+            ),
+            included=acts.subjects(plan.included),
+            excluded=acts.subjects(plan.excluded),
+            hidden=[("key", key) for key in keys],
+        )
+
+    def act(reason: str) -> str:
+        plan = verb(keys=keys, actor=actor, reason=reason)
+        number = len(plan.included)
+        verbed = "marked as reviewed" if is_reviewed else "not marked as reviewed any more"
+        return f"{number} record{' is' if number == 1 else 's are'} {verbed}."
+
+    return acts.answer_sheet(
+        request, reading, sheet=sheet, act=act, back=reverse("dashboard:record_list")
+    )
 
 
 @answer.page
@@ -301,6 +365,13 @@ def _presets(
             href=explorer + carried(request, {"possible": "double_write"}),
             number="" if doubled is None else str(doubled),
             is_here=is_explorer and request.GET.get("possible") == "double_write",
+        ),
+        Preset(
+            name="unreviewed",
+            label="Not reviewed yet",
+            href=explorer + carried(request, {"reviewed": "no"}),
+            is_here=is_explorer and request.GET.get("reviewed") == "no",
+            title="What nobody has marked as reviewed.",
         ),
         Preset(
             name="audits",

@@ -47,6 +47,7 @@ class GhostSerializer(StandingSerializer):
     stop_requested_by = serializers.CharField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
     end_reason = serializers.CharField(allow_null=True)
+    reviewed = serializers.JSONField(allow_null=True)
 
 
 class GhostDetailSerializer(GhostSerializer):

@@ -151,6 +151,8 @@ V1: list[URLPattern | URLResolver] = [
     *listed(
         "ghost-audits", ghost_audits.GhostAuditList, "<int:audit>", ghost_audits.GhostAuditDetail
     ),
+    path("records/reviewed/", records.RecordsReviewed.as_view(is_reviewed=True)),
+    path("records/unreviewed/", records.RecordsReviewed.as_view(is_reviewed=False)),
     *listed("records", records.RecordList, "<str:key>", records.RecordDetail),
     path("health/", health.HealthDetail.as_view()),
     path("schema/", ApiDescription.as_view(), name="api-schema"),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 from django.db.models import Q
 
 from scheduler_app.models import Run, TakeOverItem
+from scheduler_app.queries import reviewed as reviewed_marks
 from scheduler_app.queries import shown
 from scheduler_app.queries.list_filter import ListFilter
 from scheduler_app.queries.parameters import (
@@ -462,6 +463,13 @@ class GhostFilter(ListFilter):
     hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
     worker_job_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("worker_job_id"))
     shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
+    reviewed: tuple[str, ...] = field(
+        default=(),
+        metadata=choice_by(
+            lambda states: reviewed_marks.keep(reviewed_marks.OF_GHOST, states),
+            reviewed_marks.STATES,
+        ),
+    )
     shard_known: tuple[str, ...] = field(
         default=(), metadata=choice_by(shown.shard_known, shown.YES_NO)
     )
@@ -531,6 +539,13 @@ class RecordFilter(ListFilter):
     hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
     shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
     kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
+    reviewed: tuple[str, ...] = field(
+        default=(),
+        metadata=choice_by(
+            lambda states: reviewed_marks.keep(reviewed_marks.OF_RECORD, states),
+            reviewed_marks.STATES,
+        ),
+    )
     possible: tuple[str, ...] = field(
         default=(), metadata=choice_by(_possibly_doubled, ("double_write",))
     )

@@ -9,7 +9,7 @@ from django.db.models import Case, CharField, F, Q, Value, When
 from django.db.models.functions import JSONObject
 
 from scheduler_app.models import Ghost
-from scheduler_app.queries import lens, shown
+from scheduler_app.queries import lens, reviewed, shown
 from scheduler_app.rules import ghosts
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class GhostRow(lens.Standing):
     stop_requested_by: str | None
     ended_at: datetime | None
     end_reason: str | None
+    reviewed: Mapping[str, Any] | None  # by, at, note: of who has looked at it
 
     @property
     def sentence(self) -> str:
@@ -120,6 +121,7 @@ NOUN: Final = lens.Noun(
         "run_id": "run__run_key",
         "run": "run_id",
         "ti": "ti_id",
+        "reviewed": reviewed.of(reviewed.OF_GHOST),
     },
 )
 

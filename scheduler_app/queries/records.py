@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 from django.db.models import Count, Max, Q
 from django.db.models.functions import Coalesce, TruncHour
 
-from scheduler_app.models import Counter, Record, TakeOver
-from scheduler_app.queries import lens
+from scheduler_app.models import Counter, Ghost, Record, TakeOver
+from scheduler_app.queries import lens, reviewed
+from scheduler_app.rules import errors
 from scheduler_app.rules.leadership import FAIL_OVERS, Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -48,6 +49,7 @@ class RecordRow(lens.Standing):
     kind: str | None
     state: str | None
     ran: bool  # user code of its own was seen to run
+    reviewed: Mapping[str, Any] | None  # by, at, note: of who has looked at it
 
 
 def _rows(scope: Scope) -> QuerySet[Record]:
@@ -62,7 +64,13 @@ NOUN: Final = lens.Noun(
     model=Record,
     row=RecordRow,
     rows=_rows,
-    columns={"flow_id": FLOW, "run_id": "run__run_key", "run": "run_id", "ti": "ti_id"},
+    columns={
+        "flow_id": FLOW,
+        "run_id": "run__run_key",
+        "run": "run_id",
+        "ti": "ti_id",
+        "reviewed": reviewed.of(reviewed.OF_RECORD),
+    },
     key="key",
 )
 
@@ -75,6 +83,21 @@ def page(asked: RecordFilter, scope: Scope) -> lens.Page[RecordRow]:
 def one(scope: Scope, key: str) -> RecordRow:
     """The record with this key. Raises ``NotFound``."""
     return lens.one(NOUN, scope, Q(key=key), f"record {key}")
+
+
+def check_visible(scope: Scope, keys: Sequence[str]) -> None:
+    """Raises ``NotFound`` unless the reader may see all of these records and ghosts."""
+    wanted = {*keys}
+    numbers = {key: key.partition(":")[2] for key in wanted if key.startswith("ghost:")}
+    texts = [key for key in wanted if key not in numbers and "\x00" not in key]
+    seen = set(_rows(scope).filter(key__in=texts).values_list("key", flat=True))
+    ids = [int(text) for text in numbers.values() if text.isdecimal() and len(text) < 19]
+    rows = scope.owned(Ghost.objects.filter(id__in=ids), "run__flow_id")
+    seen |= {f"ghost:{number}" for number in rows.values_list("id", flat=True)}
+    missing = sorted(wanted - seen)
+    if missing:
+        name = missing[0][:80].replace("\x00", "�")
+        raise errors.NotFound(f"There is no record {name}, or you may not see it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import add_filtered, add_json, lens
-from scheduler_app.management.output import as_json, table
+from scheduler_app.management.acts import add_act
+from scheduler_app.management.arguments import actor, add_filtered, add_json, lens
+from scheduler_app.management.output import as_json, fail, table
+from scheduler_app.operations.mark_reviewed import mark_reviewed, unmark_reviewed
 from scheduler_app.queries import attempts, executor_events, ghost_audits, ghosts
 from scheduler_app.queries.filters import (
     AttemptFilter,
@@ -18,6 +20,7 @@ from scheduler_app.queries.filters import (
 )
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens
 from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.ghosts import SUSPECTS
 
 if TYPE_CHECKING:
@@ -29,11 +32,12 @@ CODES: Final = ("ghost_no_record", "ghost_after_takeover")
 
 
 class Command(BaseCommand):
-    """Reads; changes nothing."""
+    """Exit codes: 0 done, 1 a ghost haunts (``--check``) or refused, 2 wrong arguments."""
 
     help = (
         "Show executions that no live record acknowledges, each with the reason, and tasks that take"
-        " longer than their own history explains. See also: audit ghosts."
+        " longer than their own history explains; mark ghosts and filtered records as reviewed."
+        " See also: audit ghosts."
     )
     requires_system_checks = ()
 
@@ -46,9 +50,23 @@ class Command(BaseCommand):
             action="store_true",
             help="exit with 1 if a ghost haunts now; suspects do not count",
         )
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+        for verb, says in (
+            ("reviewed", "note that you have looked at records, and what you made of them"),
+            ("unreviewed", "take that note back; the audit keeps it"),
+        ):
+            marking = verbs.add_parser(verb, help=says)
+            marking.add_argument(
+                "keys", nargs="+", metavar="KEY", help="noun and id, as ghost:12 or attempt:0198..."
+            )
+            add_act(marking)
+            add_json(marking)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """The newest of each kind; the counts say how many there are."""
+        """The newest of each kind; the counts say how many there are. Or the verb."""
+        if options["verb"]:
+            self._mark(options)
+            return
         seen = ghosts.page(GhostFilter(filtered=lens(options), limit=LIMIT_MAX), EVERYTHING)
         found = attempts.page(
             AttemptFilter(filtered=Lens.ONLY, why=CODES, limit=LIMIT_MAX), EVERYTHING
@@ -78,6 +96,25 @@ class Command(BaseCommand):
             )
         if options["check"] and haunting:
             sys.exit(1)
+
+    def _mark(self, options: dict[str, Any]) -> None:
+        act = mark_reviewed if options["verb"] == "reviewed" else unmark_reviewed
+        try:
+            plan = act(
+                keys=options["keys"],
+                actor=actor(),
+                reason=options["reason"],
+                dry_run=options["dry_run"],
+            )
+        except SchedulerError as error:
+            fail(str(error))
+        if options["json"]:
+            self.stdout.write(as_json(plan))
+            return
+        for one in plan.included:
+            self.stdout.write(f"{one.name}: {options['verb']}. {one.effect}")
+        for one in plan.excluded:
+            self.stdout.write(f"{one.name}: left alone. {one.effect}")
 
     def _print(self, seen: Any, found: Any, said: Any) -> None:
         rows: list[tuple[object, ...]] = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scheduler_app.models import Lease
-from tests.factories import make_job
+from tests.factories import make_ghost, make_job
 
 if TYPE_CHECKING:
     from tests.integration.commands.conftest import Call
@@ -36,3 +36,14 @@ def test_a_shard_is_frozen_and_thawed(call: Call) -> None:
     assert call("leases", "freeze", "3", "--reason", "again").code == 1
     assert call("leases", "thaw", "3", "--reason", "done").code == 0
     assert call("leases", "thaw", "3", "--reason", "again").code == 1
+
+
+def test_a_ghost_is_marked_as_reviewed_by_command(call: Call) -> None:
+    ghost = make_ghost()
+    assert call("ghosts", "reviewed", f"ghost:{ghost.pk}").code == 1, "not without a note"
+    answer = call("ghosts", "reviewed", f"ghost:{ghost.pk}", "--reason", "it is ours")
+    assert (answer.code, f"ghost {ghost.pk}: reviewed." in answer.out) == (0, True)
+    preview = call("ghosts", "unreviewed", f"ghost:{ghost.pk}", "--dry-run", "--json")
+    assert "it is ours" in preview.json["included"][0]["effect"]
+    missing = call("ghosts", "reviewed", "ghost:999", "--reason", "r")
+    assert (missing.code, "There is no record" in missing.err) == (1, True)

@@ -13,6 +13,7 @@ from scheduler_app.models import Ghost, Record, TakeOver
 from scheduler_app.rules import ghosts
 from scheduler_app.transitions.ghost import note_audit, see
 from scheduler_app.transitions.ids import uuid7
+from tests import factories
 from tests.integration.dashboard.pages import Page
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def test_presets_are_addresses_that_answer(scene: Scene, reader: Client, world: 
         if nav.get("aria-label") == "Views of what was set aside"
         for a in nav.iter("a")
     ]
-    assert len(presets) == 5, "a shard of the scene was handed over: since then is one of them"
+    assert len(presets) == 6, "a shard of the scene was handed over: since then is one of them"
     for href in presets:
         assert Page(reader, href).response.status_code == 200
 
@@ -248,3 +249,54 @@ def test_ghosts_that_are_over_are_one_switch_away(
     assert "Nothing haunts now." in text_of(clean)
     (row,) = Page(reader, "/ghosts/?filtered=1").filtered_rows()
     assert "its process ended" in " ".join(row.itertext())
+
+
+def test_what_was_looked_at_is_marked_from_the_list_and_can_be_left_out(
+    scene: Scene, reader: Client, world: World
+) -> None:
+    ghost = haunt(world)
+    page = Page(reader, "/filtered/")
+    picks = [e.get("value") for e in page.all("input") if e.get("name") == "key"]
+    assert len(picks) == len(page.filtered_rows())
+    keys = [f"attempt:{scene.ghost}", f"ghost:{ghost.pk}"]
+    query = "&".join(f"key={key}" for key in keys)
+    sheet = Page(reader, f"/filtered/reviewed/?{query}")
+    assert "Mark 2 records as reviewed" in text_of(sheet)
+    assert not sheet.faults
+    kept = [e.get("value") for e in sheet.all("input") if e.get("name") == "key"]
+    assert kept == keys
+    assert reader.post("/filtered/reviewed/", {"key": keys, "reason": " "}).status_code == 400
+    posted = reader.post("/filtered/reviewed/", {"key": keys, "reason": "its row was removed"})
+    assert posted.status_code == 302
+    for address in (f"/ghosts/{ghost.pk}/", "/ghosts/", "/filtered/?reviewed=yes"):
+        assert "Reviewed by ana" in text_of(Page(reader, address)), address
+        assert "its row was removed" in text_of(Page(reader, address)), address
+    before, after = Page(reader, "/filtered/"), Page(reader, "/filtered/?reviewed=no")
+    assert after.counts().filtered == before.counts().filtered - 1
+    for lens in ("1", "only"):
+        other = Page(reader, f"/filtered/?reviewed=no&filtered={lens}")
+        assert other.counts() == after.counts()
+    assert Page(reader, "/filtered/reviewed/").response.status_code == 400
+    assert Page(reader, "/filtered/reviewed/?key=ghost:999").response.status_code == 404
+    undone = reader.post("/filtered/unreviewed/", {"key": keys, "reason": "not yet"})
+    assert undone.status_code == 302
+    assert Page(reader, "/filtered/?reviewed=yes").counts().filtered == 0
+
+
+def test_a_ghost_near_a_fail_over_says_so_with_and_without_a_shard(
+    scene: Scene, reader: Client
+) -> None:
+    del scene
+    take = TakeOver.objects.get(shard=3)
+    at = take.acquired_at
+    assert at is not None
+    placed = factories.make_ghost(shard=3, first_seen_at=at, last_seen_at=at)
+    lost = factories.make_ghost(
+        shard=None, subject="x", attempt_id=None, first_seen_at=at, last_seen_at=at
+    )
+    assert "Near a change of leader" in Page(reader, f"/ghosts/{placed.pk}/").text
+    assert "Near a change of leader" not in Page(reader, f"/ghosts/{lost.pk}/").text
+    TakeOver.objects.filter(pk=take.pk).update(cause="expired")
+    page = Page(reader, f"/ghosts/{lost.pk}/")
+    assert "Near a change of leader" in page.text
+    assert f"/leases/take-overs/{take.pk}/" in page.links()

@@ -36,7 +36,7 @@ LENSES = ("", "1", "only")
 # Answered by POST alone, without a login, or with bytes instead of a page.
 NO_PAGES = {
     "login", "logout", "set_look", "flow_pause", "flow_unpause", "job_stop", "job_drain", "job_undrain", "lease_release", "ghost_stop",
-    "run_by_key", "attempt_log",
+    "run_by_key", "attempt_log", "record_reviewed", "record_unreviewed",
     "run_terminate", "task_instance_terminate",  # plans of acts count what they would do
     *(f"{kind}_{verb}" for kind in ScopeKind for verb in ("freeze", "thaw")),
 }  # fmt: skip
