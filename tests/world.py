@@ -29,7 +29,7 @@ from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.run import NewRun, create_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import psycopg
 
@@ -161,6 +161,7 @@ class World:
         ok: bool = True,
         retry_after_s: float | None = None,
         callbacks: NewCallbacks | None = None,
+        result: Any = None,
     ) -> None:
         """The claimed delivery reports."""
         state = TaskState.SUCCESS if ok else TaskState.FAILED
@@ -176,6 +177,7 @@ class World:
             outcome=AttemptOutcome.SUCCESS if ok else AttemptOutcome.FAILED,
             retry_after_s=retry_after_s,
             callbacks=callbacks,
+            result=result,
         )
         assert moved is not None, "the report was not accepted"
 
@@ -214,22 +216,35 @@ class World:
         )
         return fired.what
 
-    def play(self, run_id: int, *, failing: Sequence[str] = (), rounds: int = 50) -> Run:
+    def play(
+        self,
+        run_id: int,
+        *,
+        failing: Sequence[str] = (),
+        results: Mapping[str, Any] | None = None,
+        rounds: int = 50,
+    ) -> Run:
         """Ticks, claims and finishes until the run ended; tasks in ``failing`` fail."""
         for _ in range(rounds):
             self.tick(run_id)
-            self.serve(failing=failing)
+            self.serve(failing=failing, results=results)
             if not Run.objects.get(pk=run_id).is_active:
                 break
         return Run.objects.get(pk=run_id)
 
-    def serve(self, *, failing: Sequence[str] = ()) -> None:
+    def serve(
+        self, *, failing: Sequence[str] = (), results: Mapping[str, Any] | None = None
+    ) -> None:
         """A worker claims and finishes every message; tasks in ``failing`` fail."""
         messages, self.messages = self.messages, []
         for message in messages:
             claim = self.claim(message)
             assert claim is not None
-            self.finish(message, ok=claim.task_id not in failing)
+            self.finish(
+                message,
+                ok=claim.task_id not in failing,
+                result=(results or {}).get(claim.task_id),
+            )
 
     def states(self, run_id: int) -> dict[str, str]:
         """State by task id."""

@@ -169,6 +169,7 @@ def _attempt(row: Any) -> Compared:
             # What a heartbeat had found before keeps the reason that it was given then.
             is_found_in_take_over=row.is_found and row.filter_code != "ghost_no_record",
             is_cleared=row.cleared is not None,
+            is_of_group=bool(row.cleared and row.cleared.get("group")),
             has_cleared_run=bool(row.cleared and row.cleared.get("new_run_attempt")),
             run_code=row.run.filter_code if row.run else None,
         )

@@ -210,11 +210,13 @@ class _Board:
         total, success, failed, skipped, upstream_failed, removed = _added(
             [self.tallies.get(one, _ABSENT) for one in unit.members]
         )
-        if success + failed + skipped + upstream_failed + removed < total:
-            return UnitState.PENDING
-        if not failed + upstream_failed or not any(
+        has_ended = success + failed + skipped + upstream_failed + removed == total
+        is_bad = bool(failed + upstream_failed) and any(
             self._has_bad(one) for one in unit.members if one not in unit.lenient
-        ):
+        )
+        if not has_ended:
+            return UnitState.FAILING if is_bad else UnitState.PENDING
+        if not is_bad:
             return UnitState.SUCCESS
         return UnitState.GIVEN_UP if unit.group_id in self.given_up else UnitState.FAILED
 

@@ -19,6 +19,7 @@ class UnitState(StrEnum):
     """What a transactional group is to the tasks outside it."""
 
     PENDING = "pending"  # a task of it has not ended: nothing of it is visible outside
+    FAILING = "failing"  # the same, and another one has failed
     SUCCESS = "success"  # all of it succeeded, or was skipped
     FAILED = "failed"  # a task of it failed, and it has not been decided whether it is tried again
     GIVEN_UP = "given_up"  # it failed for good: nothing of it counts outside
@@ -152,6 +153,18 @@ def cycle_through_unit(definition: FlowDefinition) -> tuple[str, ...] | None:
 def unit_of(definition: FlowDefinition, task_id: str) -> str | None:
     """The id of the group with ``retry`` that the task is in."""
     return _unit_of(_units(definition)).get(task_id)
+
+
+def hidden_from(definition: FlowDefinition, task_id: str) -> dict[str, str]:
+    """The tasks of transactional groups that this one is outside of, each with its group.
+
+    A compensation is not outside of the group that it undoes.
+    """
+    if not any(group.retry is not None for group in definition.groups):
+        return {}
+    unit_of = _unit_of(_units(definition))
+    own = {unit_of.get(task_id), definition.task(task_id).compensates}
+    return {one: unit for one, unit in unit_of.items() if unit not in own}
 
 
 def companions(tasks: Sequence[TaskDefinition], task_ids: Iterable[str]) -> frozenset[str]:

@@ -91,6 +91,14 @@ _ALL: Final = (
         set_by="transitions.clear",
     ),
     Reason(
+        code="superseded_by_group_attempt",
+        nouns=_OF_ATTEMPT,
+        chip="SUPERSEDED",
+        template="Try {try_number} belongs to attempt {group_attempt} of group {group}, which was begun"
+        " anew as a whole ({told}): {reason}",
+        set_by="transitions.clear",
+    ),
+    Reason(
         code="ghost_no_record",
         nouns=frozenset({ATTEMPT, EXECUTOR_EVENT}),
         chip="UNKNOWN SENDER",
@@ -314,6 +322,7 @@ POSSIBLE_DOUBLE_WRITES: Final = frozenset(
     {
         "lost_worker",
         "superseded_by_clear",
+        "superseded_by_group_attempt",
         "ghost_no_record",
         "ghost_after_takeover",
         "duplicate_logical_date",
@@ -384,6 +393,7 @@ class AttemptStanding:
     is_found_in_take_over: bool = False
     is_cleared: bool = False  # it keeps the clear that set it aside, or stopped it
     has_cleared_run: bool = False  # that clear began a run attempt
+    is_of_group: bool = False  # no clear: its transactional group was begun anew
     run_code: str | None = None  # of its run's own standing
 
 
@@ -403,6 +413,8 @@ def derive_attempt_standing(facts: AttemptStanding) -> str | None:
         return "callback_repeated" if facts.is_repeated else None
     if facts.is_current:
         return None
+    if facts.is_cleared and facts.is_of_group:
+        return "superseded_by_group_attempt"
     if facts.is_cleared:
         return "superseded_by_run_attempt" if facts.has_cleared_run else "superseded_by_clear"
     own, after = facts.place, facts.successor

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from scheduler_app.rules.group_retry import GroupAttemptFacts
     from scheduler_app.scheduler.versions import Version
 
 VIEWS_MAX = 5000  # runs kept in memory
@@ -66,6 +67,8 @@ class RunView:
     held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
     # What the tasks that pick have picked: the attempt whose result it is, whether there is one, and it.
     picked: dict[int, tuple[UUID | None, bool, object]] = field(default_factory=dict)
+
+    groups: dict[str, GroupAttemptFacts] = field(default_factory=dict)  # transactional ones
 
     def choices(self) -> dict[str, object]:
         """By task that picks, what it picked; one that was marked by hand has picked nothing."""

@@ -12,7 +12,7 @@ from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
-from scheduler_app.scheduler import dispatch_attempts, run_retries
+from scheduler_app.scheduler import dispatch_attempts, groups, run_retries
 from scheduler_app.scheduler.dispatch_attempts import Ready
 from scheduler_app.scheduler.run_timeouts import end_overdue
 from scheduler_app.scheduler.run_views import RunView, RunViews
@@ -121,6 +121,7 @@ class Ticker:
         overdue = end_overdue(connection, runs=runs, versions=versions)
         outcome.moved_runs |= overdue.keys()
         views = self._views.refresh(connection, runs=runs, versions=versions, terms=terms)
+        groups.read(connection, views)
         by_id = {run["id"]: run for run in runs}
         stopped = run_retries.stop_siblings(
             connection, views=views, runs=by_id, decide=_decide_states
@@ -134,6 +135,7 @@ class Ticker:
         ready: list[Ready] = []
         marks: dict[int, TaskState] = {}
         ends: list[tuple[RunView, run_outcome.RunDecision]] = []
+        with_groups: list[tuple[RunView, run_outcome.RunDecision]] = []
         for view in views:
             try:
                 decision = _decision(view)
@@ -141,11 +143,14 @@ class Ticker:
                 outcome.broken[view.run_id] = str(error)
                 continue
             _collect(view, decision, now, marks, ready, outcome)
+            if decision.units:
+                with_groups.append((view, decision))
             if decision.state is not RunState.RUNNING:
                 ends.append((view, decision))
         moved = mark_task_instances(connection, marks=marks)
         outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
         outcome.has_callbacks = _call_for_marks(connection, views, marks, moved)
+        ready = _with_groups(connection, with_groups, ready, now, outcome)
         self._dispatch(connection, ready, pools, queue_slots, now, outcome)
         for view, decided in ends:
             decision = decided
@@ -266,6 +271,7 @@ def _decide_states(
         instances=instances,
         ties=view.version.ties,
         choices=view.choices(),
+        given_up=groups.given_up(view),
     )
 
 
@@ -297,6 +303,22 @@ def _collect(
         elif key in decision.ready or instance.state is TaskState.SCHEDULED:
             # Scheduled: let go once already; it waits, was handed back, or its worker was lost.
             ready.append(Ready(view=view, instance=instance))
+
+
+def _with_groups(
+    connection: psycopg.Connection[Any],
+    decided: list[tuple[RunView, run_outcome.RunDecision]],
+    ready: list[Ready],
+    now: datetime,
+    outcome: Outcome,
+) -> list[Ready]:
+    """What may be dispatched once the transactional groups have taken their step."""
+    taken = groups.take_step(connection, decided=decided, now=now)
+    outcome.again |= taken.again
+    outcome.moved_runs |= taken.moved_runs
+    for run_id, in_s in taken.retry_in_s.items():
+        outcome.retry_in_s[run_id] = min(in_s, outcome.retry_in_s.get(run_id, in_s))
+    return [one for one in ready if one.instance.ti_id not in taken.withheld]
 
 
 def _call_for_marks(

@@ -24,6 +24,7 @@ t AS (
 old AS (
   UPDATE attempt p
      SET filter_code = CASE WHEN p.cleared IS NULL THEN t.cause
+                       WHEN p.cleared->'group' IS NOT NULL THEN 'superseded_by_group_attempt'
                        WHEN p.cleared->'new_run_attempt' = 'null' THEN 'superseded_by_clear'
                        ELSE 'superseded_by_run_attempt' END,
          filtered_at = clock_timestamp(), superseded_by = t.attempt::text,

@@ -43,6 +43,16 @@ class Clear:
     is_afresh: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewGroupAttempt:
+    """The attempt of a transactional group that all of them begin anew under."""
+
+    group_id: str
+    number: int
+    told: str  # which attempt of the budget it is, in words
+    reason: str
+
+
 def lock_instances(connection: psycopg.Connection[Any], *, run_id: int) -> list[dict[str, Any]]:
     """Every task instance of the run, locked in id order; the caller holds the run.
 
@@ -74,7 +84,10 @@ def _instances(
 
 
 def clear_task_instances(
-    connection: psycopg.Connection[Any], *, cleared: Sequence[Cleared], by: Clear
+    connection: psycopg.Connection[Any],
+    *,
+    cleared: Sequence[Cleared],
+    by: Clear | NewGroupAttempt,
 ) -> dict[int, str]:
     """By id, the state of each that was still as it was seen: none, or restarting while it stops.
 
@@ -95,14 +108,31 @@ def clear_task_instances(
                 "pool_slots": [one.task.pool_slots for one in ordered],
                 "queue": [one.task.queue for one in ordered],
                 "priority": [one.task.priority for one in ordered],
-                "code": "superseded_by_clear"
-                if by.new_run_attempt is None
-                else "superseded_by_run_attempt",
-                "cleared": Jsonb(_told(by)),
-                "why": f"{by.actor} cleared it: {by.reason}",
+                "code": _code(by),
+                "cleared": Jsonb(_told(by) if isinstance(by, Clear) else _told_of_group(by)),
+                "why": f"{by.actor} cleared it: {by.reason}"
+                if isinstance(by, Clear)
+                else f"group {by.group_id} is tried again as a whole: {by.reason}",
             },
         )
         return dict(cursor.fetchall())
+
+
+def _code(by: Clear | NewGroupAttempt) -> str:
+    if isinstance(by, NewGroupAttempt):
+        return "superseded_by_group_attempt"
+    return "superseded_by_clear" if by.new_run_attempt is None else "superseded_by_run_attempt"
+
+
+def _told_of_group(by: NewGroupAttempt) -> dict[str, Any]:
+    return {
+        "group": by.group_id,
+        "new_group_attempt": by.number,
+        "group_attempt": by.number - 1,
+        "told": by.told,
+        "reason": by.reason,
+        "new_run_attempt": None,
+    }
 
 
 def reopen_run(connection: psycopg.Connection[Any], *, run_id: int, by: Clear) -> None:

@@ -12,7 +12,7 @@ from psycopg.rows import tuple_row
 from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.saving import FLOW, TASK, Superseded
 from scheduler_app.rules import values
-from scheduler_app.rules.errors import NotFound
+from scheduler_app.rules.errors import Conflict, NotFound
 from scheduler_app.transitions.checkpoint import push
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Services:
     run_id: int
     flow_id: str
     value_bytes_max: int
+    # Tasks of transactional groups that it is outside of, each with its group: visible once that succeeded.
+    hidden: Mapping[str, str] = field(default_factory=dict)
     _results: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def still_mine(self) -> bool:
@@ -77,6 +79,7 @@ class Services:
         """The result of a task of this run. Raises ``NotFound`` for a task that it does not have."""
         key = (task_id, map_index)
         if key not in self._results:
+            self._check_visible(task_id)
             self._results |= self.saver.once(
                 lambda connection: results_of(
                     connection, run_id=self.run_id, task_ids=[task_id], map_index=map_index
@@ -138,6 +141,7 @@ class Services:
         self, task_id: str, key: str | None, *, map_index: int, include_prior_tries: bool
     ) -> tuple[bool, Any]:
         """Whether there is such a value of a task of this run, and the value; key null: its result."""
+        self._check_visible(task_id)
         return self.saver.ask(
             lambda connection: _one(
                 connection,
@@ -151,6 +155,21 @@ class Services:
                 },
             )
         )
+
+    def _check_visible(self, task_id: str) -> None:
+        group_id = self.hidden.get(task_id)
+        if group_id is None:
+            return
+        visible = self.saver.ask(
+            lambda connection: succeeded_groups(connection, run_id=self.run_id)
+        )
+        if group_id not in visible:
+            message = (
+                f"What task {task_id!r} made is not visible yet: it counts only once all of its group"
+                f" {group_id!r} has succeeded. Read it in the group, in its compensation, or in a task"
+                " after the group."
+            )
+            raise Conflict(message)
 
     def _is_mine(self, connection: psycopg.Connection[Any]) -> bool:
         with connection.cursor(row_factory=tuple_row) as cursor:
@@ -184,6 +203,17 @@ def _one(connection: psycopg.Connection[Any], query: LiteralString, given: Any) 
         cursor.execute(query, given)
         row = cursor.fetchone()
         return (False, None) if row is None else (True, values.decode(row[0]))
+
+
+def succeeded_groups(connection: psycopg.Connection[Any], *, run_id: int) -> frozenset[str]:
+    """The transactional groups of the run that have succeeded. Walks ``group_attempt_current``."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT group_id FROM group_attempt"
+            " WHERE run_id = %s AND is_current AND state = 'success'",
+            [run_id],
+        )
+        return frozenset(row[0] for row in cursor.fetchall())
 
 
 def results_of(

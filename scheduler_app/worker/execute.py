@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 
 from scheduler_app.authoring import variables
 from scheduler_app.processes import failpoints
-from scheduler_app.rules import callbacks
+from scheduler_app.rules import callbacks, ties
 from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import TaskState
@@ -29,7 +29,12 @@ from scheduler_app.transitions.callback import (
 from scheduler_app.worker import logs, report
 from scheduler_app.worker.callback import run_callback
 from scheduler_app.worker.child import Child, child
-from scheduler_app.worker.context import Services, build_context, results_of
+from scheduler_app.worker.context import (
+    Services,
+    build_context,
+    results_of,
+    succeeded_groups,
+)
 from scheduler_app.worker.deferral import CameTo, run_task
 from scheduler_app.worker.folder import REPORT, RUNNING
 from scheduler_app.worker.guard import TaskStopped
@@ -259,8 +264,10 @@ def _call(
     saver: Saver,
 ) -> CameTo:
     """What the user code came to."""
+    hidden = ties.hidden_from(flow.definition(), claimed.task_id)
     services = Services(
         saver=saver,
+        hidden=hidden,
         delivery=delivery,
         run_id=claimed.run_id,
         flow_id=claimed.flow_id,
@@ -270,11 +277,22 @@ def _call(
     needed = call.result_task_ids()
     results = {}
     if needed:
-        found = me.link.ask(
-            lambda connection: results_of(connection, run_id=claimed.run_id, task_ids=needed),
+        found, succeeded = me.link.ask(
+            lambda connection: (
+                results_of(connection, run_id=claimed.run_id, task_ids=needed),
+                # As of a task that has not succeeded, nothing is given of a group that has not.
+                succeeded_groups(connection, run_id=claimed.run_id)
+                if hidden.keys() & needed
+                else frozenset(),
+            ),
             give_up=me.guard.asked_to_stop,
         )
-        results = {task_id: found[task_id, -1] for task_id in needed}
+        results = {
+            task_id: found[task_id, -1]
+            if task_id not in hidden or hidden[task_id] in succeeded
+            else None
+            for task_id in needed
+        }
     own = WorkerVariables(
         me=me,
         delivery=delivery,
