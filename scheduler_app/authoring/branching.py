@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from scheduler_app.authoring.building import current
 from scheduler_app.authoring.task import TaskFunction, special, task
 from scheduler_app.rules import timetable
-from scheduler_app.rules.definition import Picks
+from scheduler_app.rules.roles import Picks
 from scheduler_app.rules.states import RunType
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from scheduler_app.authoring.faults import Place, did_you_mean, refuse
 from scheduler_app.authoring.signatures import without_ctx
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
 from scheduler_app.rules import graph
-from scheduler_app.rules.definition import Picks, Role, TaskDefinition, TriggerRule
+from scheduler_app.rules.definition import TaskDefinition, TriggerRule
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.roles import Picks, Role
 from scheduler_app.rules.ties import entries, exits
 
 if TYPE_CHECKING:

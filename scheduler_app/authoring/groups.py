@@ -20,7 +20,8 @@ from scheduler_app.authoring.options import BadOption, check_options, checked_de
 from scheduler_app.authoring.task import TaskFunction
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
 from scheduler_app.rules import definition
-from scheduler_app.rules.definition import GroupDefinition, Role, Running, TriggerRule
+from scheduler_app.rules.definition import GroupDefinition, TriggerRule
+from scheduler_app.rules.roles import Role, Running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -25,7 +25,7 @@ from scheduler_app.authoring.signatures import (
     faults_of_function,
 )
 from scheduler_app.authoring.wiring import Step
-from scheduler_app.rules.definition import Role
+from scheduler_app.rules.roles import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

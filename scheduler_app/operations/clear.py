@@ -317,6 +317,7 @@ def _look(
         [_candidate(row) for row in rows.values()],
         upstream={task.task_id: task.upstream for task in definition.tasks},
         retries={task.task_id: task.retries for task in definition.tasks},
+        definition=definition,
         asked=ti_ids,
         options=options,
     )

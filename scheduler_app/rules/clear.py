@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler_app.rules import graph
+from scheduler_app.rules import graph, ties
 from scheduler_app.rules.errors import InvalidInput
 from scheduler_app.rules.states import TASK_TERMINAL, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from scheduler_app.rules.definition import FlowDefinition
 
 PLAN_VALID_S: Final = 900.0  # how long a plan may be carried out after it was made
 FAILED_STATES: Final = frozenset({TaskState.FAILED, TaskState.UPSTREAM_FAILED})
@@ -26,6 +28,8 @@ class Rule(StrEnum):
     ASKED = "asked"  # it was named, or its whole run was
     UPSTREAM = "upstream"  # one that was named waits for it
     DOWNSTREAM = "downstream"  # it waits for one that was named
+    SETUP = "setup"  # one that is taken needs it: the setup or teardown around that
+    GROUP = "group"  # the transactional group of one that is taken is one unit
     NEW = "new"  # its task is in the newer version alone: it is added
     REMOVED = "removed"  # its task is in the older version alone: it ends as removed
     NOT_FAILED = "not_failed"  # only failed ones are wanted
@@ -103,6 +107,9 @@ class Selection:
         return sum(one.executions for one in self.included)
 
 
+NO_FILTER: Final = Options()
+
+
 def check_options(options: Options) -> None:
     """Raises ``InvalidInput`` where two filters that exclude each other are on."""
     filters = {
@@ -124,6 +131,7 @@ def select(
     retries: Mapping[str, int],
     asked: Collection[int] | None,
     options: Options,
+    definition: FlowDefinition | None = None,
 ) -> Selection:
     """Each candidate that the clear is about, taken in or left out for a reason.
 
@@ -131,17 +139,35 @@ def select(
     the task instances that were named; ``None`` means the whole run. Upstream and downstream both
     start from those that were named, so that cousins stay out. The filters hold for relatives too.
     A candidate that is neither named nor a relative is in neither list.
+
+    With the ``definition`` that will execute, whoever is taken brings the rest of its transactional
+    group, and the setups and teardowns around it: the filters do not hold for these.
     """
     check_options(options)
+    if definition is not None:
+        upstream = ties.whole_upstream(definition)
     why = _reach(candidates, upstream, asked, options)
     if options.moves_version:
         why |= {one.id: Rule.REMOVED for one in candidates if _must_go(one, retries)}
+    if definition is not None:
+        taken = {
+            one.task_id
+            for one in candidates
+            if one.id in why and _left_out(one, retries, options) is None
+        }
+        brought = _brought(definition, taken)
+        for one in candidates:
+            if one.task_id in brought and (
+                one.id not in why or _left_out(one, retries, options) is not None
+            ):
+                why[one.id] = brought[one.task_id]
     included, excluded = [], []
     for one in candidates:
         rule = why.get(one.id)
         if rule is None:
             continue
-        out = _left_out(one, retries, options)
+        is_brought = rule in (Rule.SETUP, Rule.GROUP)
+        out = _left_out(one, retries, NO_FILTER if is_brought else options)
         if out is None:
             included.append(_taken(one, rule, retries.get(one.task_id)))
         else:
@@ -149,6 +175,13 @@ def select(
     if options.moves_version:
         included += _new(candidates, retries)
     return Selection(included=tuple(included), excluded=tuple(excluded))
+
+
+def _brought(definition: FlowDefinition, taken: Collection[str]) -> dict[str, Rule]:
+    """The tasks that come along with those that are taken, each with the reason."""
+    units = ties.units_with(definition, taken)
+    around = ties.companions(definition.tasks, [*taken, *units])
+    return dict.fromkeys(around, Rule.SETUP) | dict.fromkeys(units, Rule.GROUP)
 
 
 def fingerprint(about: Mapping[str, Any], selection: Selection) -> str:

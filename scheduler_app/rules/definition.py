@@ -16,6 +16,7 @@ from typing import Any, Final
 from scheduler_app.rules import schedule as schedules
 from scheduler_app.rules.errors import DefinitionError
 from scheduler_app.rules.guards import GuardLimits, limits_from
+from scheduler_app.rules.roles import Picks, Role, Running
 from scheduler_app.rules.run_retry import RunRetryPolicy, policy_from
 
 FORMAT: Final = 1  # grows when the stored shape changes in a way that from_dict must know
@@ -53,31 +54,6 @@ class TriggerRule(StrEnum):
     NONE_FAILED_MIN_ONE_SUCCESS = "none_failed_min_one_success"
     NONE_SKIPPED = "none_skipped"
     ALWAYS = "always"
-
-
-class Role(StrEnum):
-    """What a task is to the tasks around it; most are ``work``."""
-
-    WORK = "work"
-    SETUP = "setup"  # makes what the tasks up to its teardown need
-    TEARDOWN = "teardown"  # takes it away again, whatever became of the work
-    COMPENSATION = "compensation"  # undoes what a group did that was given up
-
-
-class Picks(StrEnum):
-    """What a task's result says of the tasks after it."""
-
-    NOTHING = ""
-    BRANCH = "branch"  # which of its direct downstream go on; the others are skipped
-    GATE = "gate"  # whether its direct downstream goes on; what comes after that by its own rules
-    GATE_ALL = "gate_all"  # whether anything downstream of it goes on, whatever the rules there
-
-
-class Running(StrEnum):
-    """What becomes of the rest of a group when a member of it has failed."""
-
-    WAIT = "wait"  # the others end as they would
-    STOP = "stop"  # what runs is stopped, and nothing of it starts any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

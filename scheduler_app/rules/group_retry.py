@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from scheduler_app.rules.definition import Running
+from scheduler_app.rules.roles import Running
 from scheduler_app.rules.ties import UnitState
 
 if TYPE_CHECKING:

@@ -7,12 +7,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules import graph
-from scheduler_app.rules.definition import GroupRetry, Picks, Role
+from scheduler_app.rules.roles import Picks, Role
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from scheduler_app.rules.definition import FlowDefinition, GroupDefinition, TaskDefinition
+    from scheduler_app.rules.definition import (
+        FlowDefinition,
+        GroupDefinition,
+        GroupRetry,
+        TaskDefinition,
+    )
 
 
 class UnitState(StrEnum):
@@ -141,13 +146,16 @@ def seen_whole(
     return whole
 
 
+def whole_upstream(definition: FlowDefinition) -> dict[str, tuple[str, ...]]:
+    """The upstream of every task, in which whoever waits for a unit waits for all of it."""
+    units = _units(definition)
+    upstream = {task.task_id: task.upstream for task in definition.tasks}
+    return seen_whole(upstream, units, _unit_of(units)) if units else upstream
+
+
 def cycle_through_unit(definition: FlowDefinition) -> tuple[str, ...] | None:
     """A cycle of tasks that wait for each other because a group is one unit; null if there is none."""
-    units = _units(definition)
-    if not units:
-        return None
-    upstream = {task.task_id: task.upstream for task in definition.tasks}
-    return graph.find_cycle(seen_whole(upstream, units, _unit_of(units)))
+    return graph.find_cycle(whole_upstream(definition))
 
 
 def unit_of(definition: FlowDefinition, task_id: str) -> str | None:
@@ -167,6 +175,17 @@ def hidden_from(definition: FlowDefinition, task_id: str) -> dict[str, str]:
     return {one: unit for one, unit in unit_of.items() if unit not in own}
 
 
+def units_with(definition: FlowDefinition, task_ids: Collection[str]) -> frozenset[str]:
+    """The transactional groups of these tasks: all that is in them, and what compensates them."""
+    unit_of = _unit_of(_units(definition))
+    touched = {unit_of[task_id] for task_id in task_ids if task_id in unit_of}
+    return frozenset(
+        task.task_id
+        for task in definition.tasks
+        if unit_of.get(task.task_id) in touched or task.compensates in touched
+    )
+
+
 def companions(tasks: Sequence[TaskDefinition], task_ids: Iterable[str]) -> frozenset[str]:
     """The setups that these tasks need, and their teardowns, beyond the tasks themselves.
 
@@ -175,9 +194,9 @@ def companions(tasks: Sequence[TaskDefinition], task_ids: Iterable[str]) -> froz
     wanted = frozenset(task_ids)
     upstream = {task.task_id: task.upstream for task in tasks}
     found: set[str] = set()
-    for task_id in wanted & upstream.keys():
-        setups = _relevant_setups(tasks, upstream, task_id)
-        found.update(setups)
+    for task in tasks:
+        if task.task_id in wanted and task.role != Role.TEARDOWN:
+            found.update(_relevant_setups(tasks, upstream, task.task_id))
     role = {task.task_id: task.role for task in tasks}
     named = {task_id for task_id in wanted if role.get(task_id) == Role.SETUP}
     below = graph.downstream_of(upstream)

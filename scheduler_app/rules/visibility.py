@@ -94,8 +94,8 @@ _ALL: Final = (
         code="superseded_by_group_attempt",
         nouns=_OF_ATTEMPT,
         chip="SUPERSEDED",
-        template="Try {try_number} belongs to attempt {group_attempt} of group {group}, which was begun"
-        " anew as a whole ({told}): {reason}",
+        template="Try {try_number} belongs to attempt {group_attempt} of group {group}. {reason} The"
+        " group was begun anew as a whole: {told}.",
         set_by="transitions.clear",
     ),
     Reason(

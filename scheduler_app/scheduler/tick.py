@@ -132,25 +132,7 @@ class Ticker:
         outcome.moved_runs |= stopped
         views = [view for view in views if view.run_id not in stopped]
         now = _now(connection)
-        ready: list[Ready] = []
-        marks: dict[int, TaskState] = {}
-        ends: list[tuple[RunView, run_outcome.RunDecision]] = []
-        with_groups: list[tuple[RunView, run_outcome.RunDecision]] = []
-        for view in views:
-            try:
-                decision = _decision(view)
-            except SchedulerError as error:
-                outcome.broken[view.run_id] = str(error)
-                continue
-            _collect(view, decision, now, marks, ready, outcome)
-            if decision.units:
-                with_groups.append((view, decision))
-            if decision.state is not RunState.RUNNING:
-                ends.append((view, decision))
-        moved = mark_task_instances(connection, marks=marks)
-        outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
-        outcome.has_callbacks = _call_for_marks(connection, views, marks, moved)
-        ready = _with_groups(connection, with_groups, ready, now, outcome)
+        ready, ends = _let_go(connection, views, now, outcome)
         self._dispatch(connection, ready, pools, queue_slots, now, outcome)
         for view, decided in ends:
             decision = decided
@@ -250,6 +232,31 @@ class Ticker:
         note_waits(connection, notes=dispatch_attempts.wait_notes(ready, choice, now=now))
 
 
+def _let_go(
+    connection: psycopg.Connection[Any],
+    views: list[RunView],
+    now: datetime,
+    outcome: Outcome,
+) -> tuple[list[Ready], list[tuple[RunView, run_outcome.RunDecision]]]:
+    """What is ready and which runs come to their end; marks are written, groups have taken a step."""
+    ready: list[Ready] = []
+    marks: dict[int, TaskState] = {}
+    decided: list[tuple[RunView, run_outcome.RunDecision]] = []
+    for view in views:
+        try:
+            decision = _decision(view)
+        except SchedulerError as error:
+            outcome.broken[view.run_id] = str(error)
+            continue
+        _collect(view, decision, now, marks, ready, outcome)
+        decided.append((view, decision))
+    moved = mark_task_instances(connection, marks=marks)
+    outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
+    outcome.has_callbacks = _call_for_marks(connection, views, marks, moved)
+    ready = _with_groups(connection, decided, ready, now, outcome)
+    return ready, [one for one in decided if one[1].state is not RunState.RUNNING]
+
+
 def _decision(view: RunView) -> run_outcome.RunDecision:
     return _decide_states(
         view,
@@ -313,7 +320,7 @@ def _with_groups(
     outcome: Outcome,
 ) -> list[Ready]:
     """What may be dispatched once the transactional groups have taken their step."""
-    taken = groups.take_step(connection, decided=decided, now=now)
+    taken = groups.take_step(connection, decided=[one for one in decided if one[1].units], now=now)
     outcome.again |= taken.again
     outcome.moved_runs |= taken.moved_runs
     for run_id, in_s in taken.retry_in_s.items():

@@ -142,6 +142,7 @@ def select_for_retry(
         [candidate(row) for row in rows.values()],
         upstream={task.task_id: task.upstream for task in definition.tasks},
         retries={task.task_id: task.retries for task in definition.tasks},
+        definition=definition,
         asked=None,
         options=options,
     )

@@ -10,8 +10,9 @@ from scheduler_app.models import Attempt, Run, TaskInstance
 from scheduler_app.operations.clear import clear_run, clear_task_instances
 from scheduler_app.rules import clear as rules
 from scheduler_app.rules.clear import Options
-from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.roles import Role
 from scheduler_app.transitions.attempt import begin_anew
 from tests.vectors.cases import Case, cases, parameters
 
@@ -51,9 +52,6 @@ LATER: Final = {
     "mapped-one-index-upstream": MAPPED,
     "mapped-missing-index": MAPPED,
     "group-one-index-upstream": "groups do not exist yet",
-    "setup-teardown-come-along": "setups and teardowns do not exist yet",
-    "teardown-alone": "setups and teardowns do not exist yet",
-    "setup-not-failed-filtered": "setups and teardowns do not exist yet",
     **dict.fromkeys(
         (
             "time-past",
@@ -167,6 +165,22 @@ def graph_of(case: Case) -> dict[str, tuple[str, ...]]:
     return {task["id"]: tuple(task.get("upstream", ())) for task in flow["tasks"]}
 
 
+def definition_of(case: Case) -> FlowDefinition:
+    raw = {task["id"]: task for task in case.given.get("flow", {}).get("tasks", ())}
+    roles = {"setup": Role.SETUP, "teardown": Role.TEARDOWN}
+    return FlowDefinition(
+        flow_id="f",
+        tasks=tuple(
+            TaskDefinition(
+                task_id=task_id,
+                upstream=above,
+                role=next((roles[r] for r in roles if raw.get(task_id, {}).get(r)), Role.WORK),
+            )
+            for task_id, above in graph_of(case).items()
+        ),
+    )
+
+
 @parameters(SELECTIONS)
 def test_what_is_selected_is_what_the_vector_says(case: Case) -> None:
     ((_, asked),) = case.when.items()
@@ -188,6 +202,7 @@ def test_what_is_selected_is_what_the_vector_says(case: Case) -> None:
         ],
         upstream=upstream,
         retries=dict.fromkeys(upstream, 0),
+        definition=definition_of(case),
         asked=None if named is None else [n for n, i in enumerate(instances) if i["task"] in named],
         options=Options(**switches),
     )

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scheduler_app.models import Attempt, GroupAttempt, Run, TaskInstance
-from scheduler_app.operations.clear import clear_run
+from scheduler_app.operations.clear import clear_run, clear_task_instances
+from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.terminate import terminate_task_instance
+from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries.audit_visibility import compare
-from scheduler_app.rules.definition import (
-    GroupDefinition,
-    GroupRetry,
-    Role,
-    Running,
-    TaskDefinition,
-    TriggerRule,
-)
+from scheduler_app.rules.clear import Options
+from scheduler_app.rules.definition import GroupDefinition, GroupRetry, TaskDefinition, TriggerRule
 from scheduler_app.rules.errors import Conflict
+from scheduler_app.rules.roles import Role, Running
 from scheduler_app.rules.visibility import explain
 from scheduler_app.worker.context import Services
 
@@ -96,9 +93,9 @@ def test_a_group_is_retried_whole_and_keeps_what_its_first_attempt_did(world: Wo
     assert told(run_id) == [(1, "begun", "failed"), (2, "retry", "success")]
     first = Attempt.objects.get(run_id=run_id, task_id="pay.debit", try_number=1)
     assert (first.outcome, first.filter_code) == ("success", "superseded_by_group_attempt")
-    assert explain(first.filter_code, first.filter_detail) == (
-        "Try 1 belongs to attempt 1 of group pay, which was begun anew as a whole (attempt 2 of 2):"
-        " pay.credit failed."
+    assert explain("superseded_by_group_attempt", first.filter_detail) == (
+        "Try 1 belongs to attempt 1 of group pay. pay.credit failed. The group was begun anew as a"
+        " whole: attempt 2 of 2."
     )
     assert Attempt.objects.filter(run_id=run_id).count() == 5
     assert Attempt.objects.filter(run_id=run_id, task_id="receipt").count() == 1
@@ -228,6 +225,49 @@ def test_a_cleared_group_has_a_new_attempt_and_a_new_budget(world: World) -> Non
     ]
     assert GroupAttempt.objects.get(is_current=True).budget_start == 2
     assert differences() == []
+
+
+def test_a_clear_of_one_task_takes_the_whole_group_and_what_undid_it(world: World) -> None:
+    run_id = begun(world)
+    world.play(run_id, failing=["pay.credit"])
+    credit = TaskInstance.objects.get(run_id=run_id, task_id="pay.credit")
+    plan = clear_task_instances(
+        ti_ids=[credit.pk],
+        actor="ann",
+        reason="fixed",
+        options=Options(only_failed=True, include_downstream=True),
+        dry_run=False,
+    )
+    assert {one.task_id: one.rule for one in plan.included} == {
+        "pay.credit": "asked",
+        "pay.debit": "group",
+        "receipt": "downstream",
+        "undo": "group",
+    }
+    assert world.play(run_id).state == "success"
+    assert world.states(run_id) == {
+        "pay.debit": "success",
+        "pay.credit": "success",
+        "receipt": "success",
+        "undo": "skipped",
+    }
+
+
+def test_nothing_is_decided_about_a_group_while_a_freeze_holds_a_task_of_it(world: World) -> None:
+    run_id = begun(world)
+    world.tick(run_id)
+    debit = TaskInstance.objects.get(run_id=run_id, task_id="pay.debit")
+    for message in world.messages:
+        assert world.claim(message) is not None
+    freeze(scope_kind="task_instance", scope_id=debit.pk, actor="ann", reason="look first")
+    for message in world.messages:
+        world.finish(message, ok=message.ti_id == debit.pk)
+    world.messages = []
+    world.tick(run_id)
+    assert told(run_id) == [(1, "begun", "running")]
+    thaw(scope_kind="task_instance", scope_id=debit.pk, actor="ann", reason="seen")
+    assert world.play(run_id).state == "success"
+    assert told(run_id) == [(1, "begun", "failed"), (2, "retry", "success")]
 
 
 def services(run_id: int, raw: psycopg.Connection[Any], **options: Any) -> Services:

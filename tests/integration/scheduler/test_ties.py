@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scheduler_app.models import TaskInstance
-from scheduler_app.rules.definition import (
-    GroupDefinition,
-    Picks,
-    Role,
-    TaskDefinition,
-    TriggerRule,
-)
+from scheduler_app.rules.definition import GroupDefinition, TaskDefinition, TriggerRule
+from scheduler_app.rules.roles import Picks, Role
 
 if TYPE_CHECKING:
     from tests.world import World

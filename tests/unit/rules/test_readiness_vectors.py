@@ -9,7 +9,8 @@ import pytest
 
 from scheduler_app.authoring.options import BadOption, trigger_rule
 from scheduler_app.rules import readiness, run_outcome
-from scheduler_app.rules.definition import FlowDefinition, Role, TaskDefinition
+from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
+from scheduler_app.rules.roles import Role
 from scheduler_app.rules.run_outcome import InstanceState
 from scheduler_app.rules.states import TaskState
 from scheduler_app.rules.ties import ties_of

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scheduler_app.rules import run_outcome
-from scheduler_app.rules.definition import FlowDefinition, Role, TaskDefinition, TriggerRule
+from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, TriggerRule
+from scheduler_app.rules.roles import Role
 from scheduler_app.rules.run_outcome import InstanceState, RunDecision
 from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.rules.ties import ties_of

@@ -37,7 +37,9 @@ CODES_OF_ATTEMPTS = {
     "ghost_no_record",
     "ghost_after_takeover",
     "unknown_state",
-    "callback_repeated",  # beside the design's: a callback has no try whose dispatch is replaced
+    # Beside the design's:
+    "superseded_by_group_attempt",  # a group that is retried whole is no clear of a person
+    "callback_repeated",  # a callback has no try whose dispatch is replaced
 }
 CODES_OF_EVENTS = {
     "ghost_no_record",
@@ -192,6 +194,7 @@ def after(**overrides: Any) -> Place:
         (standing(successor=after(resume_index=1)), "superseded_by_resume"),
         (standing(successor=after(dispatch_no=2)), "lost_worker"),
         (standing(is_cleared=True), "superseded_by_clear"),
+        (standing(is_cleared=True, is_of_group=True), "superseded_by_group_attempt"),
         (standing(is_cleared=True, has_cleared_run=True), "superseded_by_run_attempt"),
         (
             standing(
