@@ -15,6 +15,7 @@ from scheduler_app.models import (
     Attempt,
     AttemptLogChunk,
     Audit,
+    AutomaticAction,
     Bundle,
     Case,
     ExecutorEvent,
@@ -22,6 +23,7 @@ from scheduler_app.models import (
     FlowVersion,
     Ghost,
     GhostAudit,
+    Guard,
     Inquiry,
     Job,
     LeaseEvent,
@@ -385,12 +387,33 @@ def make_rest() -> None:
     Variable.objects.create(key="limit", value=[1, 2], updated_at=moment, updated_by="ana")
     Case.objects.create(title="Twice?", opened_by="ana", opened_at=moment)
     Review.objects.create(
-        guard="cool_down",
+        guard="cooldown",
+        action="clear",
         object_kind="run",
-        object_id="1",
+        object_id=str(ti.run_id),
         flow_id=ti.run.flow_id,
-        summary="Too often.",
+        request={"task_instances": None, "options": {}, "note": None},
+        summary="The last one on this flow was 3.0 s before; 60 s must lie between.",
+        asked_by="robot",
+        reason="alert 7",
         created_at=moment,
+    )
+    Guard.objects.create(
+        flow_id=ti.run.flow_id,
+        kind="clear",
+        actions_max=5,
+        reason="It is slow.",
+        actor="ana",
+        updated_at=moment,
+    )
+    AutomaticAction.objects.create(
+        at=moment,
+        flow_id=ti.run.flow_id,
+        kind="clear",
+        run_id=ti.run_id,
+        task_instance_count=2,
+        actor="robot",
+        reason="alert 6",
     )
     Audit.objects.create(
         at=moment, actor="ana", action="pause", object_kind="flow", object_id="f", after={"a": 1}

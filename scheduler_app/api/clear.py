@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from scheduler_app.api import bodies
 from scheduler_app.api.reading import ApiView
 from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX, clear_run, clear_task_instances
-from scheduler_app.queries import runs, task_instances
+from scheduler_app.queries import rights, runs, task_instances
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import InvalidInput
 
@@ -34,6 +34,7 @@ class ClearRequestSerializer(serializers.Serializer[dict[str, Any]]):
     only_new = serializers.BooleanField(required=False, default=False)
     run_on_latest_version = serializers.BooleanField(required=False, default=False)
     keep_checkpoints = serializers.BooleanField(required=False, default=True)
+    automated = serializers.BooleanField(required=False, default=False)
     note = serializers.CharField(
         required=False,
         allow_null=True,
@@ -114,7 +115,7 @@ class RunClear(ApiView):
         """A plan; with ``dry_run`` false it is carried out, what runs is stopped first."""
         row = runs.one(self.scope, run)
         body = bodies.checked(RunClearRequestSerializer, request)
-        asked, options = _parted(body)
+        asked, options = _parted(body, request)
         named = body["task_instances"]
         actor = request.user.get_username()
         if named is None:
@@ -135,13 +136,17 @@ class TaskInstanceClear(ApiView):
     def post(self, request: Request, ti: int) -> Response:
         """A plan; with ``dry_run`` false it is carried out, what runs is stopped first."""
         task_instances.one(self.scope, ti)
-        asked, options = _parted(bodies.checked(TaskInstanceClearRequestSerializer, request))
+        asked, options = _parted(
+            bodies.checked(TaskInstanceClearRequestSerializer, request), request
+        )
         actor = request.user.get_username()
         return _answer(clear_task_instances(ti_ids=[ti], actor=actor, options=options, **asked))
 
 
-def _parted(body: dict[str, Any]) -> tuple[dict[str, Any], Options]:
+def _parted(body: dict[str, Any], request: Request) -> tuple[dict[str, Any], Options]:
     asked = {key: body[key] for key in ("reason", "dry_run", "plan_id", "note")}
+    # What guards hold is not up to who asks: a service cannot say that it is a person.
+    asked["automated"] = body["automated"] or rights.is_service(request.user)
     switches = {key: body[key] for key in Options.__dataclass_fields__ if key in body}
     return asked, Options(**switches)
 

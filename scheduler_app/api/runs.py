@@ -49,6 +49,8 @@ class RunSerializer(StandingSerializer):
     frozen_at = serializers.DateTimeField(allow_null=True)
     retry_at = serializers.DateTimeField(allow_null=True)
     mark = serializers.JSONField(allow_null=True)
+    retry_count = serializers.IntegerField()
+    retry_reason = serializers.CharField()
 
 
 class RunRequestSerializer(serializers.Serializer[dict[str, Any]]):

@@ -28,13 +28,14 @@ from scheduler_app.queries.parameters import (
     choice_by,
     choice_of,
     moment,
+    number_by,
     number_of,
     text_by,
     text_of,
     uuid_by,
     uuid_of,
 )
-from scheduler_app.rules import ghosts, leadership, states, visibility
+from scheduler_app.rules import ghosts, guards, leadership, states, visibility
 from scheduler_app.rules.callbacks import CallbackOn
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ def _runs_by_key(run_ids: tuple[str, ...]) -> Q:
 def _take_overs_with(decisions: tuple[str, ...]) -> Q:
     items = TakeOverItem.objects.filter(decision__in=decisions)
     return Q(id__in=items.values("take_over_id"))
+
+
+def _reviews_of_runs(runs: tuple[int, ...]) -> Q:
+    return Q(object_kind="run", object_id__in=[str(run) for run in runs])
 
 
 def _any_tag(tags: tuple[str, ...]) -> Q:
@@ -406,15 +411,49 @@ class CaseFilter(ListFilter):
 class ReviewFilter(ListFilter):
     """Which reviews."""
 
-    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "ended_at")
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "ended_at", "times")
 
     flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
-    guard: tuple[str, ...] = field(default=(), metadata=text_of("guard"))
-    state: tuple[str, ...] = field(
-        default=(), metadata=choice_of("state", ("open", "acknowledged", "resolved", "dismissed"))
+    run: tuple[int, ...] = field(default=(), metadata=number_by(_reviews_of_runs))
+    guard: tuple[str, ...] = field(
+        default=(), metadata=choice_of("guard", tuple(code.value for code in guards.GuardCode))
     )
+    action: tuple[str, ...] = field(
+        default=(), metadata=choice_of("action", tuple(kind.value for kind in guards.ActionKind))
+    )
+    asked_by: tuple[str, ...] = field(default=(), metadata=text_of("asked_by"))
+    state: tuple[str, ...] = field(default=(), metadata=choice_of("state", shown.REVIEW_STATES))
     created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
     created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardFilter(ListFilter):
+    """Which guards."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "flow_id", "updated_at")
+    ORDER_DEFAULT: ClassVar[str] = "flow_id"
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    kind: tuple[str, ...] = field(
+        default=(), metadata=choice_of("kind", tuple(kind.value for kind in guards.ActionKind))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutomaticActionFilter(ListFilter):
+    """Which automatic actions."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    kind: tuple[str, ...] = field(
+        default=(), metadata=choice_of("kind", tuple(kind.value for kind in guards.ActionKind))
+    )
+    actor: tuple[str, ...] = field(default=(), metadata=text_of("actor"))
+    at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
+    at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,11 @@ def number_of(lookup: str) -> Metadata:
     )
 
 
+def number_by(keep: Callable[[tuple[int, ...]], Q]) -> Metadata:
+    """Whole numbers; ``keep`` says which rows they keep."""
+    return _declared(Parameter(parse=_parse_number, keep=keep, kind="integer"))
+
+
 def uuid_of(lookup: str) -> Metadata:
     """UUIDs; keeps the rows whose column is one of them."""
     return _declared(

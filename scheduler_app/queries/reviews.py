@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import Q
 
@@ -21,19 +21,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRow:
-    """One review."""
+    """One review. ``request`` is what would be done; ``outcome`` what an approval did."""
 
     id: int
     guard: str
+    action: str
     object_kind: str
     object_id: str
     flow_id: str | None
     summary: str
+    asked_by: str
+    reason: str
+    times: int
     state: str
     created_at: datetime
+    last_at: datetime | None
     ended_at: datetime | None
     decided_by: str
     note: str
+    request: Any
+    outcome: Any
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a person has still to decide."""
+        return self.state == "open"
+
+    @property
+    def run(self) -> int | None:
+        """The number of the run that it is about, if it is about one."""
+        return int(self.object_id) if self.object_kind == "run" else None
 
 
 def _rows(scope: Scope) -> QuerySet[Review]:

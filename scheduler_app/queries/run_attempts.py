@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from django.db.models import Q
+
 from scheduler_app.models import RunAttempt
 from scheduler_app.queries import lens
 
@@ -28,7 +30,9 @@ class RunAttemptRow(lens.Standing):
     number: int
     cause: str
     actor: str
+    reason: str  # why it began
     state: str
+    outcome_reason: str  # how it ended
     started_at: datetime | None
     ended_at: datetime | None
 
@@ -49,3 +53,8 @@ NOUN: Final = lens.Noun(
 def page(asked: RunAttemptFilter, scope: Scope) -> lens.Page[RunAttemptRow]:
     """One page of run attempts."""
     return lens.page(NOUN, asked, scope)
+
+
+def one(scope: Scope, run_attempt: int) -> RunAttemptRow:
+    """The run attempt with this number. Raises ``NotFound``."""
+    return lens.one(NOUN, scope, Q(id=run_attempt), f"run attempt {run_attempt}")

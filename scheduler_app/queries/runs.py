@@ -51,9 +51,11 @@ class RunRow(lens.Standing):
     ended_at: datetime | None
     deadline_at: datetime | None
     frozen_at: datetime | None
-    retry_at: datetime | None
     # A person said how it ends, or ended it: {"state", "actor", "reason", ...}.
     mark: Mapping[str, Any] | None
+    retry_at: datetime | None  # when its policy begins the next run attempt
+    retry_count: int  # run attempts that its policy began
+    retry_reason: str  # why it waits for that, or why none follows
 
     @property
     def is_over(self) -> bool:

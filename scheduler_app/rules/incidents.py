@@ -44,6 +44,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     RUN_EXPECTED: Kind(title="A scheduled run did not begin"),
     NO_SCHEDULER: Kind(title="No scheduler gets on"),
     LIVE_GHOST: Kind(title="An execution without a record goes on"),
+    "review_waits": Kind(title="An automatic action waits for a person"),
     "nobody_listens": Kind(title="Nobody listens on a queue"),
     "carrier_away": Kind(title="The carrier takes no messages"),
     "worker_not_reached": Kind(title="A worker is out of reach"),

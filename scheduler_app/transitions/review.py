@@ -68,6 +68,8 @@ def open_review(
         connection,
         kind=ALERT,
         subject=f"review {row[0]}",
+        flow_id=flow_id,
+        run_id=run_id,
         message=(
             f"Review {row[0]}: {action.value.replace('_', ' ')} of run {run_key} of flow {flow_id}"
             f" waits for a person. {summary}"
@@ -109,7 +111,9 @@ def decide_review(
         )
         if cursor.rowcount != 1:
             return False
-    resolve_incident(connection, kind=ALERT, subject=f"review {review_id}")
+    resolve_incident(
+        connection, kind=ALERT, subject=f"review {review_id}", resolution=f"{by}: {state}. {note}"
+    )
     return True
 
 

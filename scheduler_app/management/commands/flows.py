@@ -1,4 +1,4 @@
-"""``manage.py flows``: list, show, validate, pause, freeze and thaw flows; trigger, list, end runs."""
+"""``manage.py flows``: list, show, validate, pause, freeze and thaw flows; trigger, list, end, retry runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scheduler_app.management.acts import (
     add_act,
     add_freeze,
     add_mark,
+    cleared,
     freeze_or_thaw,
     marked,
     terminated,
@@ -27,6 +28,7 @@ from scheduler_app.management.arguments import (
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.mark import mark_run
 from scheduler_app.operations.pause_flow import set_paused
+from scheduler_app.operations.retry_run import cancel_retry, retry_run
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import flow_files, flow_versions, flows, runs
@@ -48,7 +50,7 @@ class Command(BaseCommand):
 
     help = (
         "List, show, validate, pause, unpause, freeze and thaw flows; trigger, list, terminate,"
-        " mark, freeze and thaw their runs."
+        " mark, retry, freeze and thaw their runs."
     )
     requires_system_checks = ()
 
@@ -97,6 +99,15 @@ class Command(BaseCommand):
         said.add_argument("run_id", metavar="RUN_ID")
         add_mark(said)
         add_json(said)
+        for verb, told_as in (
+            ("retry", "begin the next run attempt of a failed run now"),
+            ("cancel-retry", "a failed run begins no other run attempt by itself"),
+        ):
+            again = verbs.add_parser(verb, help=told_as)
+            again.add_argument("flow_id", metavar="FLOW")
+            again.add_argument("run_id", metavar="RUN_ID")
+            add_act(again)
+            add_json(again)
         for verb, add, told_as in (
             ("freeze", add_freeze, "let nothing start in a flow, a run, a shard or at all"),
             ("thaw", add_act, "let what was frozen go on where it stood"),
@@ -127,6 +138,8 @@ class Command(BaseCommand):
             "runs": self._runs,
             "terminate": self._terminate,
             "mark": self._mark,
+            "retry": self._retry,
+            "cancel-retry": self._cancel_retry,
             "freeze": self._freeze_or_thaw,
             "thaw": self._freeze_or_thaw,
             "pause": self._set_paused,
@@ -315,6 +328,29 @@ class Command(BaseCommand):
         elif flow_id is not None:
             kind, scope_id = "flow", flow_id
         self.stdout.write(freeze_or_thaw(options, scope_kind=kind, scope_id=scope_id))
+
+    def _retry(self, options: dict[str, Any]) -> None:
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        plan = retry_run(
+            run_id=run.id,
+            actor=actor(),
+            reason=options["reason"],
+            dry_run=options["dry_run"],
+        )
+        self.stdout.write(as_json(plan) if options["json"] else cleared(plan))
+
+    def _cancel_retry(self, options: dict[str, Any]) -> None:
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        cancel_retry(
+            run_id=run.id,
+            actor=actor(),
+            reason=options["reason"],
+            dry_run=options["dry_run"],
+        )
+        row = runs.one(EVERYTHING, run.id)
+        does = "would stay" if options["dry_run"] else "stays"
+        said = f"Run {row.run_id} {does} {row.state}: no run attempt follows by itself."
+        self.stdout.write(as_json(row) if options["json"] else said)
 
     def _set_paused(self, options: dict[str, Any]) -> None:
         flow = set_paused(
