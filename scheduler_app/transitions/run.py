@@ -161,7 +161,7 @@ WITH r AS (
                    filter_detail, filtered_at)
   SELECT %(flow_id)s, %(run_key)s, %(shard)s, 'scheduled', 'failed', false, %(start)s, %(start)s,
          %(end)s, 1, %(version_id)s, '{}', '', 'scheduler', %(reason)s, t.now, t.now, t.now, 0,
-         %(code)s, %(detail)s, CASE WHEN %(code)s::text IS NOT NULL THEN t.now END
+         %(code)s::varchar, %(detail)s, CASE WHEN %(code)s::varchar IS NOT NULL THEN t.now END
     FROM (SELECT clock_timestamp() AS now) t
   ON CONFLICT DO NOTHING
   RETURNING id, filter_code, filter_detail, filtered_at)

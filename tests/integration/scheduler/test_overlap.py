@@ -1,0 +1,176 @@
+"""What a due schedule does while runs of its flow are active, and after too many failures in a row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from scheduler_app.models import Attempt, Audit, Flow, Incident, Run, RunAttempt, TaskInstance
+from scheduler_app.operations.pause_flow import set_paused
+from scheduler_app.queries.audit_visibility import compare
+from scheduler_app.rules.visibility import explain
+from scheduler_app.scheduler.create_runs import create_due_runs
+from scheduler_app.scheduler.failing_flows import pause_failing
+from tests.world import World, chain
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+def _due(world: World, *, hours_ago: int = 3, **options: Any) -> Flow:
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    start = (now - timedelta(days=2)).isoformat()
+    flow = world.flow(
+        "f", chain("a", retries=2), schedule="@hourly", catchup=True, start_date=start, **options
+    )
+    flow.next_interval_start = now - timedelta(hours=hours_ago)
+    flow.next_interval_end = flow.next_interval_start + timedelta(hours=1)
+    flow.last_interval_start = flow.next_interval_start - timedelta(hours=1)
+    flow.last_interval_end = flow.next_interval_start
+    flow.save()
+    return flow
+
+
+def _create(world: World, raw: psycopg.Connection[Any]) -> list[int]:
+    return create_due_runs(raw, leases=world.leases, terms=world.leases.terms())
+
+
+def test_a_skipped_date_has_a_run_that_says_why_it_never_started(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = _due(world, overlap="skip", max_active_runs=1)
+    (active,) = _create(world, raw)
+    assert _create(world, raw) == []
+    skipped = Run.objects.exclude(pk=active).get()
+    assert (skipped.state, skipped.filter_code) == ("failed", "skipped_overlap")
+    assert skipped.logical_date == flow.next_interval_end
+    assert explain("skipped_overlap", skipped.filter_detail) == (
+        "It was due while 1 scheduled runs of its flow were active, of at most 1; the flow says"
+        " overlap=skip, so that it never started (shard 3, token 1)."
+    )
+    assert RunAttempt.objects.get(run=skipped).filter_code == "skipped_overlap"
+    assert not TaskInstance.objects.filter(run=skipped).exists()
+    assert all(not row.differences for row in compare())
+    # The cursor went on behind it.
+    assert Flow.objects.get().next_interval_start == flow.next_interval_end + timedelta(hours=1)
+
+
+def test_by_default_a_due_date_waits_and_nothing_is_left_out(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = _due(world, max_active_runs=1)
+    assert len(_create(world, raw)) == 1
+    assert _create(world, raw) == []
+    assert Run.objects.count() == 1
+    assert Flow.objects.get().next_interval_start == flow.next_interval_end
+
+
+def test_the_older_run_is_cancelled_for_the_newer_one(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    _due(world, overlap="cancel_older", max_active_runs=1)
+    (older,) = _create(world, raw)
+    world.tick(older)
+    (message,) = world.messages
+    world.claim(message)
+    assert _create(world, raw) == []
+    reason = "A newer run of its flow is due, and the flow says overlap=cancel_older."
+    assert Attempt.objects.get(pk=message.attempt_id).stop_reason == reason
+    assert _create(world, raw) == [], "it is asked once"
+    assert Audit.objects.filter(action="terminate", actor="scheduler").count() == 1
+    # Its worker stops it: it fails without a retry, and the newer one is made.
+    world.finish(message, ok=False)
+    world.tick(older)
+    assert Run.objects.get(pk=older).state == "failed"
+    (newer,) = _create(world, raw)
+    assert Run.objects.get(pk=newer).state == "queued"
+
+
+def test_an_older_run_that_has_not_started_is_over_at_once(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    _due(world, overlap="cancel_older", max_active_runs=1)
+    (older,) = _create(world, raw)
+    assert _create(world, raw) == []
+    assert Run.objects.get(pk=older).state == "failed"
+    assert len(_create(world, raw)) == 1
+
+
+def _ended(flow: Flow, *states: str) -> None:
+    now = timezone.now()
+    for number, state in enumerate(states):
+        Run.objects.create(
+            flow=flow,
+            run_key=f"{state}-{Run.objects.count()}",
+            shard=flow.shard,
+            run_type="manual",
+            state=state,
+            is_active=False,
+            version=flow.current_version,
+            created_at=now,
+            ended_at=now + timedelta(milliseconds=number),
+        )
+
+
+def test_a_flow_that_fails_in_a_row_is_paused_and_somebody_hears_of_it(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = _due(world, max_consecutive_failed_runs=3)
+    _ended(flow, "failed", "failed", "success", "failed", "failed")
+    terms = world.leases.terms()
+    assert pause_failing(raw, leases=world.leases, terms=terms, limits={"f": 3}) == []
+    _ended(flow, "failed")
+    assert pause_failing(raw, leases=world.leases, terms=terms, limits={"f": 3}) == ["f"]
+    assert pause_failing(raw, leases=world.leases, terms=terms, limits={"f": 3}) == [], "once"
+    assert Flow.objects.get().is_paused
+    incident = Incident.objects.get(resolved_at__isnull=True)
+    assert (incident.kind, incident.subject) == ("flow_paused_by_failures", "f")
+    assert "Its last 3 runs failed" in incident.message
+    assert Audit.objects.get(action="pause").actor == "scheduler"
+    # A person unpauses it: what failed before is forgiven.
+    set_paused(flow_id="f", is_paused=False, actor="alice")
+    assert not Incident.objects.filter(resolved_at__isnull=True).exists()
+    assert pause_failing(raw, leases=world.leases, terms=terms, limits={"f": 3}) == []
+    assert not Flow.objects.get().is_paused
+
+
+def test_a_leader_that_died_before_it_paused_leaves_that_to_the_next_due_date(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = _due(world, max_consecutive_failed_runs=2)
+    _ended(flow, "failed", "failed")
+    assert _create(world, raw) == []
+    assert Flow.objects.get().is_paused
+
+
+def test_the_tick_that_ends_a_failed_run_names_its_flow(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = world.flow("g", chain("a"), max_consecutive_failed_runs=2)
+    run = world.run(flow)
+    world.tick(run)
+    world.claim(world.messages[0])
+    world.finish(world.messages[0], ok=False)
+    assert world.tick(run).failing == {"g": 2}
+
+
+def test_without_catch_up_what_nobody_scheduled_in_time_is_left_out(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    flow = world.flow("f", chain("a"), schedule="@hourly")
+    for name, hours in (
+        ("last_interval_start", 9),
+        ("last_interval_end", 8),
+        ("next_interval_start", 8),
+        ("next_interval_end", 7),
+    ):
+        setattr(flow, name, now - timedelta(hours=hours))
+    flow.save()
+    (run,) = _create(world, raw)
+    made = Run.objects.get(pk=run).data_interval_end
+    assert made is not None
+    assert made >= now, "of eight missed dates the newest alone"
+    assert _create(world, raw) == []
