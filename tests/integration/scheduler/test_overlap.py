@@ -54,6 +54,7 @@ def test_a_skipped_date_has_a_run_that_says_why_it_never_started(
     assert not TaskInstance.objects.filter(run=skipped).exists()
     assert all(not row.differences for row in compare())
     # The cursor went on behind it.
+    assert flow.next_interval_end is not None
     assert Flow.objects.get().next_interval_start == flow.next_interval_end + timedelta(hours=1)
 
 
@@ -100,6 +101,7 @@ def test_an_older_run_that_has_not_started_is_over_at_once(
 
 def _ended(flow: Flow, *states: str) -> None:
     now = timezone.now()
+    assert flow.current_version is not None
     for number, state in enumerate(states):
         Run.objects.create(
             flow=flow,
