@@ -74,6 +74,11 @@ urlpatterns = [
     path("task-instances/mark/", mark.task_instances_mark, name="task_instances_mark"),
     path("task-instances/<int:ti>/mark/", mark.task_instance_mark, name="task_instance_mark"),
     path(
+        "task-instances/<int:ti>/retry/",
+        task_instances.task_instance_retry,
+        name="task_instance_retry",
+    ),
+    path(
         "task-instances/<int:ti>/terminate/",
         task_instances.task_instance_terminate,
         name="task_instance_terminate",

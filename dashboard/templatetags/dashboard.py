@@ -16,6 +16,7 @@ from dashboard.addresses import carried, changed, is_lens_on
 from dashboard.pictures import WORST_FIRST
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import states
+from scheduler_app.rules.retry import told_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dashboard.listing import Listing
     from scheduler_app.queries.freezes import FreezeRow
     from scheduler_app.queries.lens import Counts
+    from scheduler_app.rules.definition import TaskDefinition
 
 register = template.Library()
 
@@ -323,6 +325,12 @@ def plainly(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(one) for one in value)
     return str(value)
+
+
+@register.filter
+def retry_rules(task: TaskDefinition) -> list[str]:
+    """What the task's retries say of exceptions, a line each."""
+    return told_rules(task)
 
 
 @register.filter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from dashboard import acts, answer, listing, story
 from dashboard.logs import log_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
 from dashboard.views.runs import of_task_instances
+from scheduler_app.operations.set_next_retry import set_next_retry
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import (
     attempts,
@@ -29,7 +31,7 @@ from scheduler_app.queries.filters import (
     TriggerFilter,
 )
 from scheduler_app.queries.list_filter import LIMIT_MAX
-from scheduler_app.rules import errors
+from scheduler_app.rules import errors, spans
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -235,3 +237,50 @@ def task_instance_terminate(request: HttpRequest, ti: int) -> HttpResponse:
         act=act,
         back=reverse("dashboard:task_instance_detail", args=[ti]),
     )
+
+
+@answer.sheet
+def task_instance_retry(request: HttpRequest, ti: int) -> HttpResponse:
+    """When the next try begins; posted with a reason, it begins now or at the time that is given."""
+    reading = answer.begin(request)
+    row = task_instances.one(reading.scope, ti)
+    actor = request.user.get_username()
+    typed = request.POST.get("at", "")
+
+    def sheet() -> acts.Sheet:
+        set_next_retry(ti_id=ti, actor=actor, dry_run=True)
+        now = [f"Now: {row.next_retry_reason}."] if row.next_retry_reason else []
+        return acts.Sheet(
+            title=f"Next try of {row.task_id}",
+            button="Set the next try",
+            effects=[*now, "It counts as the try that it would have been."],
+            fields=[
+                acts.Field(
+                    name="at",
+                    label="When (empty: now)",
+                    value=typed,
+                    hint="A time with an offset, 2026-01-31T06:00:00Z, or a duration from now:"
+                    " 90s, 10m, 2h",
+                )
+            ],
+        )
+
+    def act(reason: str) -> str:
+        moved = set_next_retry(ti_id=ti, actor=actor, reason=reason, **_when(typed))
+        return f"{row.task_id}: {moved.effect}"
+
+    return acts.answer_sheet(
+        request,
+        reading,
+        sheet=sheet,
+        act=act,
+        back=reverse("dashboard:task_instance_detail", args=[ti]),
+    )
+
+
+def _when(typed: str) -> dict[str, Any]:
+    """The time or duration that was typed, as the operation takes it. Raises ``InvalidInput``."""
+    if not typed.strip():
+        return {}
+    given = spans.moment_or_duration(typed)
+    return {"at" if isinstance(given, datetime) else "after": given}

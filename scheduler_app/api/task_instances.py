@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from scheduler_app.api.saving import (
     ProgressSerializer,
 )
 from scheduler_app.operations.send_event import send_event
+from scheduler_app.operations.set_next_retry import AWAY_MAX, set_next_retry
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import saving, task_instances, why
 from scheduler_app.queries.filters import TaskInstanceFilter
@@ -56,6 +58,7 @@ class TaskInstanceSerializer(StandingSerializer):
     started_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
     next_retry_at = serializers.DateTimeField(allow_null=True)
+    next_retry_reason = serializers.CharField(allow_null=True)
     next_method = serializers.CharField(allow_null=True)
     stop_requested_at = serializers.DateTimeField(allow_null=True)
     stop_reason = serializers.CharField(allow_null=True)
@@ -153,3 +156,47 @@ class TaskInstanceTerminate(ApiView):
         body = bodies.checked(ActRequestSerializer, request)
         plan = terminate_task_instance(ti_id=ti, actor=request.user.get_username(), **body)
         return Response(TerminationPlanSerializer(plan).data)
+
+
+class RetryRequestSerializer(ActRequestSerializer):
+    """Why, and when: at a time or so many seconds from now; without either, now."""
+
+    at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    after_s = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        default=None,
+        min_value=0,
+        max_value=AWAY_MAX.total_seconds(),
+    )
+
+
+class NextRetrySerializer(serializers.Serializer[Any]):
+    """When the task begins again, and when it would have."""
+
+    id = serializers.IntegerField()
+    task_id = serializers.CharField()
+    map_index = serializers.IntegerField()
+    state = serializers.CharField()
+    was = serializers.DateTimeField(allow_null=True)
+    next_retry_at = serializers.DateTimeField(allow_null=True)
+    effect = serializers.CharField()
+    dry_run = serializers.BooleanField()
+
+
+class TaskInstanceRetry(ApiView):
+    """The next try of a task instance that waits for one."""
+
+    @extend_schema(request=RetryRequestSerializer, responses=NextRetrySerializer)
+    def post(self, request: Request, ti: int) -> Response:
+        """It begins at that time, or now; ``dry_run`` only says so."""
+        task_instances.one(self.scope, ti)
+        body = bodies.checked(RetryRequestSerializer, request)
+        after_s = body.pop("after_s")
+        moved = set_next_retry(
+            ti_id=ti,
+            actor=request.user.get_username(),
+            after=None if after_s is None else timedelta(seconds=after_s),
+            **body,
+        )
+        return Response(NextRetrySerializer(moved).data)

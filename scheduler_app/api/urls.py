@@ -127,6 +127,7 @@ V1: list[URLPattern | URLResolver] = [
     ),
     path("task-instances/<int:ti>/event/", task_instances.TaskInstanceEvent.as_view()),
     path("task-instances/<int:ti>/mark/", mark.TaskInstanceMark.as_view()),
+    path("task-instances/<int:ti>/retry/", task_instances.TaskInstanceRetry.as_view()),
     path("task-instances/<int:ti>/terminate/", task_instances.TaskInstanceTerminate.as_view()),
     *listed("attempts", attempts.AttemptList, "<uuid:attempt_id>", attempts.AttemptDetail),
     path("attempts/<uuid:attempt_id>/log/", attempts.AttemptLog.as_view()),

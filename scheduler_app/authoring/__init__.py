@@ -21,6 +21,7 @@ from scheduler_app.authoring.notifiers import (
     SlackNotifier,
     WebhookNotifier,
 )
+from scheduler_app.authoring.retrying import FailNow, RetryAfter, retry
 from scheduler_app.authoring.run_retry import Guards, RunRetry
 from scheduler_app.authoring.saving import Superseded
 from scheduler_app.authoring.schedules import Schedule
@@ -54,6 +55,7 @@ __all__ = [
     "DeferralTimeout",
     "EmailNotifier",
     "EventTrigger",
+    "FailNow",
     "FileTrigger",
     "Flow",
     "Group",
@@ -64,6 +66,7 @@ __all__ = [
     "Notifier",
     "PollTrigger",
     "Reschedule",
+    "RetryAfter",
     "RunRetry",
     "RunTrigger",
     "Schedule",
@@ -92,6 +95,7 @@ __all__ = [
     "flow",
     "group",
     "latest_only",
+    "retry",
     "setup",
     "short_circuit",
     "task",

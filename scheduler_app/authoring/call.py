@@ -12,7 +12,7 @@ from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, error_of
 from scheduler_app.authoring.faults import Place, did_you_mean, refuse
 from scheduler_app.authoring.signatures import without_ctx
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
-from scheduler_app.rules import graph
+from scheduler_app.rules import graph, retry
 from scheduler_app.rules.definition import TaskDefinition, TriggerRule
 from scheduler_app.rules.errors import InvalidInput
 from scheduler_app.rules.roles import Picks, Role
@@ -207,12 +207,19 @@ class TaskCall(Step):
             fields["trigger_rule"] = _OF_TEARDOWNS
         fields.setdefault("doc", self.doc)
         fields["callbacks"] = callbacks.names_of(callbacks.taken_from(fields))
-        return TaskDefinition(
+        made = TaskDefinition(
             **fields,
             upstream=tuple(sorted(self.upstream_ids())),
             line=self.place.line,
             group=self.group_id,
         )
+        if twice := retry.named_twice(made):
+            raise refuse(
+                f"Task {self.name!r} names {retry.shown_name(twice)} in two retry rules.",
+                "Leave it in one of retry_on, fail_on and retry_policies.",
+                self.place,
+            )
+        return made
 
     def _check_flow(self, other: Step) -> None:
         call = other.as_call()

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from scheduler_app.authoring.deferral import Defer
+from scheduler_app.authoring.retrying import RetryAfter
 from scheduler_app.authoring.saving import Checkpoint, Progress, SavingServices, checked_key
 
 if TYPE_CHECKING:
@@ -141,3 +142,7 @@ class Context:
     ) -> NoReturn:
         """Ends this attempt; the task waits for the trigger and resumes in ``method``: see Defer."""
         raise Defer(trigger, method=method, kwargs=kwargs, timeout=timeout)
+
+    def retry_after(self, delay: timedelta | float, reason: str = "") -> NoReturn:
+        """This try has failed; the next one begins after so long: see RetryAfter."""
+        raise RetryAfter(delay, reason)

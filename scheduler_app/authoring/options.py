@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +25,8 @@ PRIORITY_MAX: Final = 1_000_000_000  # either sign
 DURATION_MAX_S: Final = 10 * 366 * 86_400.0  # ten years
 NAME_CHARACTERS_MAX: Final = 250
 CALLABLES_MAX: Final = 20  # of one callback option
+EXCEPTIONS_MAX: Final = 50  # of one retry option
+_CLASS_NAME: Final = re.compile(r"[^\W\d][\w.<>]{0,249}")
 
 # What people who come from Airflow would write, and how it is said here.
 AIRFLOW_NAMES: Final[Mapping[str, str]] = {
@@ -129,6 +133,54 @@ def backoff(value: object) -> float:
     return float(value)
 
 
+def jitter(value: object) -> float:
+    """The share of a retry delay that chance may add."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or not 0 <= value <= 1
+    ):
+        raise BadOption("a number from 0 to 1 (the share of the delay that chance may add)")
+    return float(value)
+
+
+def exception_names(value: object) -> tuple[str, ...]:
+    """The exceptions of a rule, as the names that ``rules/retry.py`` compares; none for None."""
+    if value is None:
+        return ()
+    given = tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
+    names = tuple(_exception_name(one) for one in given)
+    if not 0 < len(names) <= EXCEPTIONS_MAX:
+        raise BadOption(f"1 to {EXCEPTIONS_MAX} exception classes, or None")
+    return tuple(dict.fromkeys(sorted(names) if isinstance(value, (set, frozenset)) else names))
+
+
+def _exception_name(value: object) -> str:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, str) and _CLASS_NAME.fullmatch(value):
+        return value
+    raise BadOption(
+        "exception classes, or their names ('requests.exceptions.Timeout') where they cannot be"
+        " imported: one, or a tuple of them"
+    )
+
+
+def retry_policies(value: object) -> tuple[definition.RetryRule, ...]:
+    """The rules of a dict from exceptions to ``retry(...)``."""
+    wanted = "a dict such as {OSError: retry(retries=5), (KeyError, 'Gone'): retry(retries=0)}"
+    if value is None:
+        return ()
+    if not isinstance(value, dict) or not value or len(value) > EXCEPTIONS_MAX:
+        raise BadOption(wanted)
+    if not all(isinstance(rule, definition.RetryRule) for rule in value.values()):
+        raise BadOption(wanted)
+    return tuple(
+        replace(rule, on=exception_names(exceptions)) for exceptions, rule in value.items()
+    )
+
+
 def suspect_factor(value: object) -> float:
     """How many times its usual longest duration a task may take before it counts as suspect."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 1000:
@@ -187,6 +239,10 @@ TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "retry_delay": ("retry_delay_s", duration_s),
     "backoff": ("backoff", backoff),
     "max_retry_delay": ("max_retry_delay_s", optional(duration_s)),
+    "jitter": ("jitter", optional(jitter)),
+    "retry_on": ("retry_on", exception_names),
+    "fail_on": ("fail_on", exception_names),
+    "retry_policies": ("retry_rules", retry_policies),
     "timeout": ("timeout_s", optional(positive_duration_s)),
     "suspect_factor": ("suspect_factor", optional(suspect_factor)),
     "pool": ("pool", name),

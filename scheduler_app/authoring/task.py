@@ -122,8 +122,8 @@ def task(**options: object) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 def task(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
     """The function as a task, with or without options: ``@task`` or ``@task(retries=3)``.
 
-    Options: task_id, retries, retry_delay, backoff, max_retry_delay, timeout, suspect_factor,
-    pool, slots, priority, queue, trigger_rule, doc; on_execute_callback, on_retry_callback,
+    Options: task_id, retries, retry_delay, backoff, max_retry_delay, jitter, retry_on, fail_on,
+    retry_policies, timeout, suspect_factor, pool, slots, priority, queue, trigger_rule, doc; on_execute_callback, on_retry_callback,
     on_success_callback, on_failure_callback, on_skipped_callback (each a function of the context,
     or a list of them). Durations are timedeltas or seconds.
     """

@@ -9,9 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, LIMIT_MAX, Lens
+from scheduler_app.rules import spans
+from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from datetime import timedelta
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -69,6 +72,14 @@ def moment(text: str) -> datetime:
     if at.tzinfo is None:
         raise ArgumentTypeError(f"{text} has no offset; write {text}Z for UTC, or its own offset")
     return at
+
+
+def duration(text: str) -> timedelta:
+    """The duration that the text names. Raises what argparse tells the user."""
+    try:
+        return spans.duration(text)
+    except InvalidInput as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def actor() -> str:

@@ -53,6 +53,9 @@ class TaskInstance(Standing):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     next_retry_at = models.DateTimeField(null=True)
+    # Of the last failure: why another try follows then, or none does; rules/retry.py writes and
+    # tells it. Null once the next try is dispatched.
+    next_retry_why = models.JSONField(null=True)
     next_method = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null means: not resuming
     next_kwargs = models.JSONField(null=True)
     # A person wants it to end: whatever its live attempt comes to, no other follows. The words

@@ -10,8 +10,8 @@ from django.db.models import Count, OuterRef, Q, Subquery
 
 from scheduler_app.models import Run, TaskInstance
 from scheduler_app.queries import lens, saving, shown
-from scheduler_app.rules.retry import told_tries
-from scheduler_app.rules.states import TASK_TERMINAL
+from scheduler_app.rules.retry import told, told_tries
+from scheduler_app.rules.states import TASK_TERMINAL, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -57,6 +57,7 @@ class TaskInstanceRow(lens.Standing):
     started_at: datetime | None
     ended_at: datetime | None
     next_retry_at: datetime | None
+    next_retry_why: Mapping[str, Any] | None  # of its last failure: see rules/retry.py
     next_method: str | None
     stop_requested_at: datetime | None  # a person wants it to end
     stop_reason: str | None
@@ -69,6 +70,16 @@ class TaskInstanceRow(lens.Standing):
     def tries(self) -> str:
         """Which of how many tries it is at, counted afresh after a clear."""
         return told_tries(self.try_number, self.max_tries, self.budget_start)
+
+    @property
+    def next_retry_reason(self) -> str | None:
+        """Why it is tried again when it is, or why it is not; of its last failure, if it waits on one."""
+        return None if self.next_retry_why is None else told(self.next_retry_why)
+
+    @property
+    def waits_for_a_retry(self) -> bool:
+        """Whether its next execution has a time that may be moved."""
+        return self.state_beneath in (TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE)
 
     @property
     def is_over(self) -> bool:

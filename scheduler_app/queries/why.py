@@ -64,6 +64,7 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         ready_at=_moment(ti["ready_at"]),
         ended_at=_moment(ti["ended_at"]),
         next_retry_at=_moment(ti["next_retry_at"]),
+        next_retry_why=ti["next_retry_why"],
         now=_moment(read["now"]),
         next_method=ti["next_method"],
         wait_code=wait.get("code"),

@@ -57,6 +57,18 @@ class TriggerRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRule:
+    """How a task is tried again after certain exceptions; None: as the task itself says."""
+
+    on: tuple[str, ...]  # names of exception classes, as rules/retry.py compares them
+    retries: int | None = None  # 0: it fails at once
+    retry_delay_s: float | None = None
+    backoff: float | None = None
+    max_retry_delay_s: float | None = None
+    jitter: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDefinition:
     """One task of a flow. Durations in seconds."""
 
@@ -67,6 +79,10 @@ class TaskDefinition:
     retry_delay_s: float = 300.0
     backoff: float = 0.0  # multiplier; 0 = fixed delay
     max_retry_delay_s: float | None = None
+    jitter: float | None = None  # share of the delay that chance may add; None = 1 where it grows
+    retry_on: tuple[str, ...] = ()  # exception names; none = every exception
+    fail_on: tuple[str, ...] = ()  # exception names after which no try follows
+    retry_rules: tuple[RetryRule, ...] = ()
     timeout_s: float | None = None
     suspect_factor: float | None = None  # times the P99 of its history; None = the stack's setting
     pool: str = "default"
@@ -174,6 +190,10 @@ _LATER_OF_TASK: Final = (
     "fails_run",
     "picks",
     "compensates",
+    "jitter",
+    "retry_on",
+    "fail_on",
+    "retry_rules",
 )
 
 
@@ -248,9 +268,17 @@ def _group_from_dict(raw: dict[str, Any]) -> GroupDefinition:
 def _task_from_dict(raw: dict[str, Any]) -> TaskDefinition:
     known = {f.name for f in fields(TaskDefinition)}
     values = {key: value for key, value in raw.items() if key in known}
-    values["upstream"] = tuple(raw.get("upstream", ()))
+    for name in ("upstream", "retry_on", "fail_on"):
+        values[name] = tuple(raw.get(name, ()))
+    values["retry_rules"] = tuple(map(_retry_rule_from_dict, raw.get("retry_rules", ())))
     values["callbacks"] = _callbacks_from_dict(raw)
     return TaskDefinition(**values)
+
+
+def _retry_rule_from_dict(raw: dict[str, Any]) -> RetryRule:
+    known = {f.name for f in fields(RetryRule)}
+    values = {key: value for key, value in raw.items() if key in known}
+    return RetryRule(**{**values, "on": tuple(raw["on"])})
 
 
 def _callbacks_from_dict(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:

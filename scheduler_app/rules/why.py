@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules import capacity
 from scheduler_app.rules.definition import TriggerRule
-from scheduler_app.rules.retry import told_tries
+from scheduler_app.rules.retry import told, told_tries
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, RunState, TaskState
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Facts:
     ready_at: datetime | None = None
     ended_at: datetime | None = None
     next_retry_at: datetime | None = None
+    next_retry_why: Mapping[str, Any] | None = None  # as rules/retry.py wrote it
     now: datetime | None = None
     next_method: str | None = None
     wait_code: str | None = None
@@ -380,7 +381,10 @@ def _up_for_retry(facts: Facts) -> Why:
             following += f", but no scheduler holds the lease of shard {facts.shard}"
     else:
         following = f"the next one starts at {_at(due)}"
-    return Why(rule="retry", sentence=f"{_how_it_failed(facts)}; {following}.")
+    sentence = f"{_how_it_failed(facts)}; {following}."
+    if facts.next_retry_why is not None:
+        sentence += f" {_upper(_said(told(facts.next_retry_why)))}."
+    return Why(rule="retry", sentence=sentence)
 
 
 def _up_for_reschedule(facts: Facts) -> Why:
@@ -436,6 +440,8 @@ def _failed(facts: Facts) -> Why:
         )
     left = facts.max_tries + 1 - facts.try_number
     none_left = "no other try is left" if left <= 0 else "no other try follows"
+    if left > 0 and (facts.next_retry_why or {}).get("none"):
+        none_left += f": {_said(told(facts.next_retry_why or {}))}"
     return Why(rule=_failure_rule(attempt), sentence=f"{_how_it_failed(facts)}; {none_left}.")
 
 
@@ -595,6 +601,10 @@ def _text(text: str | None) -> str:
 
 def _then(before: str, sentence: str) -> str:
     return f"{before}; {_lower(sentence)}" if before else sentence
+
+
+def _upper(sentence: str) -> str:
+    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 def _lower(sentence: str) -> str:

@@ -378,14 +378,16 @@ def _fail_killed(
     connection: psycopg.Connection[Any], row: dict[str, Any], verdict: reconcile.Verdict
 ) -> int | None:
     task = _task(connection, row)
-    state, delay_s = _after_kill(task, row)
+    state, follows = _after_kill(task, row)
     run_id = fail_killed(
         connection,
         attempt_id=_about(row),
         from_state=TaskState(row["ti_state"]),
         state=state,
         is_open=state is TaskState.UP_FOR_RETRY,
-        retry_after_s=delay_s,
+        retry_after_s=follows.delay_s,
+        retry_why=follows.why,
+        max_tries=follows.max_tries,
         reason=verdict.reason,
         callbacks=_called_for(task, state, row),
     )
@@ -430,27 +432,23 @@ def _task(connection: psycopg.Connection[Any], row: dict[str, Any]) -> TaskDefin
         return None
 
 
-def _after_kill(task: TaskDefinition | None, row: dict[str, Any]) -> tuple[TaskState, float | None]:
-    """The state that follows a kill, and the delay before another try.
+def _after_kill(
+    task: TaskDefinition | None, row: dict[str, Any]
+) -> tuple[TaskState, retry.RetryDecision]:
+    """The state that follows a kill, and when another try does or why none.
 
     A task that was cleared while it ran has another try in any case. One whose definition cannot be
     read has none: nobody can say that it allows it.
     """
     if task is None:
-        return TaskState.FAILED, None
-    may_retry = row["ti_state"] == TaskState.RESTARTING or retry.may_retry(
-        try_number=row["ti_try"], max_tries=row["max_tries"], retries=task.retries
+        return TaskState.FAILED, retry.RetryDecision(retries=False)
+    follows = retry.decide(
+        task,
+        retry.Failure(),
+        try_number=row["ti_try"],
+        max_tries=row["max_tries"],
+        budget_start=row["budget_start"],
+        jitter_key=f"{row['run_key']}:{row['task_id']}:{row['map_index']}",
+        is_asked=row["ti_state"] == TaskState.RESTARTING,
     )
-    if not may_retry:
-        return TaskState.FAILED, None
-    delay_s = retry.next_delay_s(
-        retry.RetryPolicy(
-            retries=task.retries,
-            retry_delay_s=task.retry_delay_s,
-            backoff=task.backoff,
-            max_retry_delay_s=task.max_retry_delay_s,
-        ),
-        max(1, row["ti_try"] - row["budget_start"]),
-        f"{row['run_key']}:{row['task_id']}:{row['map_index']}",
-    )
-    return TaskState.UP_FOR_RETRY, delay_s
+    return TaskState.UP_FOR_RETRY if follows.retries else TaskState.FAILED, follows

@@ -9,7 +9,7 @@ WITH t AS (
                  ELSE coalesce(i.mark->>'state', 'failed') END,
          is_open = i.stop_requested_at IS NULL, max_tries = i.try_number + greatest(0, i.max_tries - i.budget_start),
          budget_start = i.try_number, infra_losses = 0, next_method = NULL, next_kwargs = NULL,
-         wait = NULL, next_retry_at = NULL, queued_at = NULL, started_at = NULL,
+         wait = NULL, next_retry_at = NULL, next_retry_why = NULL, queued_at = NULL, started_at = NULL,
          ended_at = CASE WHEN i.stop_requested_at IS NOT NULL THEN clock_timestamp() END
     FROM attempt p
    WHERE p.id = %(attempt)s AND i.id = p.ti_id AND i.attempt_id = p.id AND i.state = 'restarting'

@@ -28,7 +28,7 @@ t AS (
          queued_at = CASE WHEN i.state = 'running' THEN i.queued_at END,
          started_at = CASE WHEN i.state = 'running' THEN i.started_at END,
          pool = u.pool, pool_slots = u.pool_slots, queue = u.queue, priority = u.priority,
-         ready_at = NULL, ended_at = NULL, next_retry_at = NULL, wait = NULL,
+         ready_at = NULL, ended_at = NULL, next_retry_at = NULL, next_retry_why = NULL, wait = NULL,
          stop_requested_at = NULL, stop_reason = NULL, mark = NULL
     FROM u
    WHERE i.id = u.ti AND i.held_by IS NULL AND i.state = u.seen_state

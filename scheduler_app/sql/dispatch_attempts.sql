@@ -15,7 +15,7 @@ t AS (
          infra_losses = CASE WHEN u.try_number > i.try_number THEN 0 ELSE i.infra_losses END,
          started_at = CASE WHEN u.try_number > i.try_number THEN NULL ELSE i.started_at END,
          try_number = u.try_number, resume_index = u.resume_index, dispatch_no = u.dispatch_no,
-         queued_at = clock_timestamp(), ended_at = NULL, next_retry_at = NULL, wait = NULL,
+         queued_at = clock_timestamp(), ended_at = NULL, next_retry_at = NULL, next_retry_why = NULL, wait = NULL,
          stop_requested_at = NULL, stop_reason = NULL, mark = NULL
     FROM u
    WHERE i.id = u.ti AND i.held_by IS NULL AND i.attempt_id IS NOT DISTINCT FROM u.previous

@@ -3,7 +3,8 @@
 -- task instance was still in the state that was seen, with this attempt. No retry follows where a person
 -- asked the task instance to end; where a hard freeze stopped the attempt, none is used and the task
 -- instance is scheduled again.
--- Parameters: attempt, from_state, state, is_open, retry_after_s (null: none), reason.
+-- Parameters: attempt, from_state, state, is_open, retry_after_s (null: none), retry_why (jsonb),
+-- max_tries (null: as it is; never lowered), reason.
 -- Walks: primary keys.
 WITH t AS (
   UPDATE task_instance i
@@ -17,6 +18,10 @@ WITH t AS (
          next_retry_at = CASE WHEN i.stop_requested_at IS NULL
                               AND i.frozen_attempt_id IS DISTINCT FROM i.attempt_id
                          THEN clock_timestamp() + make_interval(secs => %(retry_after_s)s::float8) END,
+         next_retry_why = CASE WHEN i.stop_requested_at IS NULL
+                               AND i.frozen_attempt_id IS DISTINCT FROM i.attempt_id
+                          THEN %(retry_why)s::jsonb END,
+         max_tries = greatest(i.max_tries, %(max_tries)s::int),
          next_method = CASE WHEN i.stop_requested_at IS NULL
                             AND i.frozen_attempt_id IS NOT DISTINCT FROM i.attempt_id
                        THEN i.next_method END,

@@ -3,8 +3,9 @@
 -- instance to end, it ends: what would keep it open makes it failed; where a person said what it is, it
 -- is that, whatever it reports. Where a hard freeze stopped the
 -- attempt, no retry is used: the task instance is scheduled again, and the report is no result.
--- Parameters: ti, attempt, nonce, state, is_open, retry_after_s (null: no next retry), outcome,
--- reason, result (jsonb), error (jsonb). Walks: primary keys. May issue callbacks as it moves.
+-- Parameters: ti, attempt, nonce, state, is_open, retry_after_s (null: no next retry), retry_why (jsonb),
+-- max_tries (null: as it is; never lowered), outcome, reason, result (jsonb), error (jsonb).
+-- Walks: primary keys. May issue callbacks as it moves.
 WITH t AS (
   UPDATE task_instance
      SET state = CASE WHEN mark IS NOT NULL THEN mark->>'state'
@@ -17,6 +18,8 @@ WITH t AS (
                       AND frozen_attempt_id IS NOT DISTINCT FROM attempt_id),
          next_retry_at = CASE WHEN stop_requested_at IS NULL
                          THEN clock_timestamp() + make_interval(secs => %(retry_after_s)s::float8) END,
+         next_retry_why = CASE WHEN stop_requested_at IS NULL THEN %(retry_why)s::jsonb END,
+         max_tries = greatest(max_tries, %(max_tries)s::int),
          next_method = CASE WHEN %(outcome)s::text = 'terminated' AND stop_requested_at IS NULL
                              AND frozen_attempt_id IS NOT DISTINCT FROM attempt_id
                        THEN next_method END,

@@ -214,6 +214,8 @@ def finish(
     is_open: bool,
     outcome: AttemptOutcome,
     retry_after_s: float | None = None,
+    retry_why: dict[str, Any] | None = None,
+    max_tries: int | None = None,
     reason: str | None = None,
     result: Any = None,
     error: dict[str, Any] | None = None,
@@ -222,6 +224,7 @@ def finish(
     """The attempt ended with its own report; the id of its run. ``None``: nothing changed.
 
     ``None`` means that it was reported already (same nonce, ended) or is no longer current.
+    ``retry_why`` says why another try follows or none does; ``max_tries`` grows to what is given.
     The ``callbacks`` that the end calls for are issued with it.
     """
     statement = sql.with_callbacks("finish_attempt") if callbacks else sql.load("finish_attempt")
@@ -236,6 +239,8 @@ def finish(
                 "state": state,
                 "is_open": is_open,
                 "retry_after_s": retry_after_s,
+                "retry_why": None if retry_why is None else Jsonb(retry_why),
+                "max_tries": max_tries,
                 "outcome": outcome,
                 "reason": reason,
                 "result": None if result is None else Jsonb(result),
@@ -313,6 +318,8 @@ def fail_killed(
     is_open: bool,
     retry_after_s: float | None,
     reason: str,
+    retry_why: dict[str, Any] | None = None,
+    max_tries: int | None = None,
     from_state: TaskState = TaskState.RUNNING,
     callbacks: NewCallbacks | None = None,
 ) -> int | None:
@@ -330,6 +337,8 @@ def fail_killed(
                 "state": state,
                 "is_open": is_open,
                 "retry_after_s": retry_after_s,
+                "retry_why": None if retry_why is None else Jsonb(retry_why),
+                "max_tries": max_tries,
                 "reason": reason,
             },
         )

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import class_row, tuple_row
+from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     import psycopg
@@ -104,3 +106,31 @@ def note_waits(connection: psycopg.Connection[Any], *, notes: Sequence[WaitNote]
                 "detail": [note.detail for note in ordered],
             },
         )
+
+
+def set_next_retry(
+    connection: psycopg.Connection[Any],
+    *,
+    ti: OpenInstance,
+    at: datetime | None,
+    after_s: float,
+    edited: Mapping[str, str],
+) -> datetime | None:
+    """When the waiting task instance begins again, at that time or so long from now.
+
+    ``None`` if it is no longer as it was seen, and then nothing changed. The caller holds the run.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            sql.load("set_next_retry"),
+            {
+                "ti": ti.id,
+                "seen_attempt": ti.attempt_id,
+                "seen_state": ti.state,
+                "at": at,
+                "after_s": after_s,
+                "edited": Jsonb(dict(edited)),
+            },
+        )
+        row = cursor.fetchone()
+        return None if row is None else row[0]

@@ -13,7 +13,9 @@ from uuid import UUID
 import psycopg
 from django.conf import settings
 
+from scheduler_app.authoring.retrying import FailNow, RetryAfter
 from scheduler_app.rules import callbacks, reconcile, retry
+from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.rules.stopping import explain
 from scheduler_app.transitions.attempt import finish
@@ -27,15 +29,16 @@ from scheduler_app.transitions.executor_event import (
 )
 from scheduler_app.transitions.trigger import Wait, defer
 from scheduler_app.worker.facts import Facts, facts_of
+from scheduler_app.worker.guard import TaskTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scheduler_app.rules.definition import TaskDefinition
     from scheduler_app.rules.stopping import Stage
     from scheduler_app.transitions.attempt import Claim
 
 MESSAGE_MAX: Final = 4_000  # characters
+RETRY_REASON_MAX: Final = 1_000  # characters
 TRACEBACK_MAX: Final = 30_000  # characters: the beginning and the end are kept
 BASES_MAX: Final = 20  # of an exception
 UNSTORABLE: Final = "ReportRefused"
@@ -55,6 +58,8 @@ class Report:
     is_open: bool
     outcome: str
     retry_after_s: float | None = None
+    retry_why: dict[str, Any] | None = None  # of a failure: see rules/retry.py
+    max_tries: int | None = None
     reason: str | None = None
     result: Any = None
     error: dict[str, Any] | None = None
@@ -133,8 +138,9 @@ def failure(
     task: TaskDefinition | None,
 ) -> Report:
     """The report of a task that raised ``error``; another try follows if its budget allows it."""
-    state, delay_s = after_failure(
+    state, follows = after_failure(
         task,
+        failure_of(error),
         try_number=claim.try_number,
         max_tries=claim.max_tries,
         budget_start=claim.budget_start,
@@ -148,7 +154,9 @@ def failure(
         state=state,
         is_open=state is TaskState.UP_FOR_RETRY,
         outcome=AttemptOutcome.FAILED,
-        retry_after_s=delay_s,
+        retry_after_s=follows.delay_s,
+        retry_why=follows.why,
+        max_tries=follows.max_tries,
         reason=f"{described['type']}: {described['message']}"[:MESSAGE_MAX],
         error=described,
         callbacks={} if task is None else task.callbacks,
@@ -189,6 +197,7 @@ def _unstorable(report: Report, error: Exception) -> Report:
         is_open=False,
         outcome=AttemptOutcome.FAILED,
         retry_after_s=None,
+        retry_why=None,
         reason=message,
         result=None,
         wait=None,
@@ -198,23 +207,58 @@ def _unstorable(report: Report, error: Exception) -> Report:
 
 def after_failure(
     task: TaskDefinition | None,
+    failure: retry.Failure,
     *,
     try_number: int,
     max_tries: int,
     budget_start: int,
     jitter_key: str,
-) -> tuple[TaskState, float | None]:
-    """The next state of a task that failed in this try, and the delay before another."""
-    if task is None or not retry.may_retry(try_number=try_number, max_tries=max_tries):
-        return TaskState.FAILED, None
-    policy = retry.RetryPolicy(
-        retries=task.retries,
-        retry_delay_s=task.retry_delay_s,
-        backoff=task.backoff,
-        max_retry_delay_s=task.max_retry_delay_s,
+) -> tuple[TaskState, retry.RetryDecision]:
+    """The next state of a task that failed in this try, and when another follows or why none does.
+
+    Where this worker cannot read the definition, as one that is older than it, the budget alone counts.
+    """
+    follows = retry.decide(
+        task or TaskDefinition(task_id="", retries=max_tries - budget_start),
+        failure,
+        try_number=try_number,
+        max_tries=max_tries,
+        budget_start=budget_start,
+        jitter_key=jitter_key,
     )
-    position = max(1, try_number - budget_start)
-    return TaskState.UP_FOR_RETRY, retry.next_delay_s(policy, position, jitter_key)
+    return TaskState.UP_FOR_RETRY if follows.retries else TaskState.FAILED, follows
+
+
+# A time limit, as retry rules see it, whether the task minded it or had to be killed.
+TIME_LIMIT: Final = retry.Failure(names=("TaskTimeout", "builtins.TimeoutError"))
+
+
+def failure_of(error: BaseException) -> retry.Failure:
+    """What retry rules need to know of what a task raised."""
+    if isinstance(error, TaskTimeout):
+        return TIME_LIMIT
+    if isinstance(error, (FailNow, RetryAfter)):
+        return retry.Failure(
+            names=() if error.__cause__ is None else _names(error.__cause__),
+            is_final=isinstance(error, FailNow),
+            retry_after_s=error.delay_s if isinstance(error, RetryAfter) else None,
+            reason=storable(error.reason, RETRY_REASON_MAX),
+        )
+    return retry.Failure(names=_names(error))
+
+
+def _names(error: BaseException) -> tuple[str, ...]:
+    return tuple(
+        storable(f"{kind.__module__}.{kind.__qualname__}", 250)
+        for kind in type(error).__mro__
+        if kind is not object
+    )
+
+
+# Of what is known by its name alone.
+_PLAIN_MODULES: Final = frozenset(
+    {"builtins", __name__, "scheduler_app.worker.guard", "scheduler_app.authoring.retrying"}
+)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -241,9 +285,10 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 def masked(report: Report, hide: Callable[[str], str]) -> Report:
     """The report of a failure without secrets in its texts."""
-    error = report.error
+    error, why = report.error, report.retry_why
     return replace(
         report,
+        retry_why={**why, "said": hide(why["said"])} if why and "said" in why else why,
         reason=None if report.reason is None else hide(report.reason),
         error=None
         if error is None
@@ -256,7 +301,7 @@ def masked(report: Report, hide: Callable[[str], str]) -> Report:
 
 def _name_of(kind: type) -> str:
     """The exception's name; its module with it unless it is built in or of this product."""
-    if kind.__module__ in ("builtins", __name__, "scheduler_app.worker.guard"):
+    if kind.__module__ in _PLAIN_MODULES:
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -344,6 +389,8 @@ def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
             is_open=report.is_open,
             outcome=AttemptOutcome(report.outcome),
             retry_after_s=report.retry_after_s,
+            retry_why=report.retry_why,
+            max_tries=report.max_tries,
             reason=report.reason,
             result=report.result,
             error=report.error,

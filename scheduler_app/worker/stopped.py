@@ -9,10 +9,11 @@ from psycopg.rows import dict_row
 
 from scheduler_app.rules import callbacks
 from scheduler_app.rules.definition import from_dict
+from scheduler_app.rules.retry import RetryDecision
 from scheduler_app.rules.states import TaskState
 from scheduler_app.transitions.attempt import fail_killed
 from scheduler_app.transitions.callback import NewCallbacks, end_killed_callback
-from scheduler_app.worker.report import after_failure
+from scheduler_app.worker.report import TIME_LIMIT, after_failure
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -62,10 +63,11 @@ def record_stopped(
         )
         return None
     task = from_dict(row["definition"]).task(row["task_id"])
-    state, delay_s = TaskState.FAILED, None
+    state, follows = TaskState.FAILED, RetryDecision(retries=False)
     if stopped.may_retry:
-        state, delay_s = after_failure(
+        state, follows = after_failure(
             task,
+            TIME_LIMIT,
             try_number=row["try_number"],
             max_tries=row["max_tries"],
             budget_start=row["budget_start"],
@@ -79,7 +81,9 @@ def record_stopped(
             attempt_id=attempt_id,
             state=state,
             is_open=state is TaskState.UP_FOR_RETRY,
-            retry_after_s=delay_s,
+            retry_after_s=follows.delay_s,
+            retry_why=follows.why,
+            max_tries=follows.max_tries,
             reason=stopped.reason,
             callbacks=NewCallbacks.of(calls, state=state),
         )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scheduler_app.rules import reconcile
+from scheduler_app.rules import reconcile, retry
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
 from scheduler_app.rules.states import (
     RUN_TERMINAL,
@@ -185,9 +185,15 @@ def after_failure(
     task: TaskDefinition, try_number: int, max_tries: int
 ) -> tuple[TaskState, float | None]:
     """What follows a failure in this try: state, and seconds to the next one."""
-    return report.after_failure(
-        task, try_number=try_number, max_tries=max_tries, budget_start=0, jitter_key="r:a:-1"
+    state, follows = report.after_failure(
+        task,
+        retry.Failure(names=("builtins.ValueError",)),
+        try_number=try_number,
+        max_tries=max_tries,
+        budget_start=0,
+        jitter_key="r:a:-1",
     )
+    return state, follows.delay_s
 
 
 # -- events ---------------------------------------------------------------------------------------

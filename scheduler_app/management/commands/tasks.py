@@ -18,11 +18,20 @@ from scheduler_app.management.acts import (
     marked,
     terminated,
 )
-from scheduler_app.management.arguments import actor, add_filtered, add_json, json_value, lens
+from scheduler_app.management.arguments import (
+    actor,
+    add_filtered,
+    add_json,
+    duration,
+    json_value,
+    lens,
+    moment,
+)
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.clear import clear_run, clear_task_instances
 from scheduler_app.operations.mark import Reach, mark_task_instances
 from scheduler_app.operations.send_event import send_event
+from scheduler_app.operations.set_next_retry import set_next_retry
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import attempts, logs, runs, task_instances, why
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
@@ -91,7 +100,7 @@ class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments, 130 no longer followed."""
 
     help = (
-        "Show the states, attempts and logs of tasks; tell, clear, mark, terminate, freeze"
+        "Show the states, attempts and logs of tasks; tell, retry, clear, mark, terminate, freeze"
         " and thaw them."
     )
     requires_system_checks = ()
@@ -126,6 +135,17 @@ class Command(BaseCommand):
             "--payload", metavar="JSON", type=json_value, help="what the resumed method gets (null)"
         )
         add_json(event)
+        again = verbs.add_parser(
+            "retry", help="begin the next try of a waiting task now, or at another time"
+        )
+        _add_task(again, nargs=None)
+        when = again.add_mutually_exclusive_group()
+        when.add_argument("--at", metavar="TIME", type=moment, help="ISO 8601 with an offset")
+        when.add_argument(
+            "--after", metavar="DURATION", type=duration, help="from now: 90, 10m, 2h, 1d"
+        )
+        add_act(again)
+        add_json(again)
         ended = verbs.add_parser("terminate", help="end a task as failed, without a retry")
         _add_task(ended, nargs=None)
         add_act(ended)
@@ -158,6 +178,7 @@ class Command(BaseCommand):
             "why": self._why,
             "log": self._log,
             "event": self._event,
+            "retry": self._retry,
             "terminate": self._terminate,
             "mark": self._mark,
             "freeze": self._freeze_or_thaw,
@@ -244,6 +265,17 @@ class Command(BaseCommand):
             )
         else:
             self.stdout.write(f"Event {sent.id} ({sent.key}) was taken; the task is {sent.state}.")
+
+    def _retry(self, options: dict[str, Any]) -> None:
+        moved = set_next_retry(
+            ti_id=_task(options).id,
+            actor=actor(),
+            at=options["at"],
+            after=options["after"],
+            reason=options["reason"],
+            dry_run=options["dry_run"],
+        )
+        self.stdout.write(as_json(moved) if options["json"] else moved.effect)
 
     def _terminate(self, options: dict[str, Any]) -> None:
         plan = terminate_task_instance(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
 from scheduler_app.management.commands import tasks
 from scheduler_app.models import AttemptLogChunk, Run, TaskInstance
@@ -262,6 +265,29 @@ def test_a_task_is_terminated_with_a_reason(call: Call, run: Run) -> None:
     ti.refresh_from_db()
     assert (ti.state, ti.stop_reason) == ("failed", "ana terminated it: bad data")
     assert call("tasks", "terminate", *WHERE, "load", "--reason", "again").code == 1
+
+
+def test_the_next_try_is_moved_and_begun_now(call: Call, run: Run) -> None:
+    ti = make_task_instance(run=run, task_id="load", state="queued")
+    where = ("tasks", "retry", *WHERE, "load")
+    assert "it does not wait for a next try" in call(*where, "--reason", "r").err
+    TaskInstance.objects.filter(pk=ti.pk).update(
+        state="up_for_retry",
+        next_retry_at=timezone.now() + timedelta(hours=1),
+        next_retry_why={"position": 1, "of": 3, "error": "OSError", "delay_s": 3600.0},
+    )
+    assert call(*where, "--dry-run").out.strip() == "The next try begins now."
+    assert call(*where).code == 1, "it needs a reason"
+    later = call(*where, "--after", "10m", "--reason", "later", "--json")
+    assert json.loads(later.out)["effect"] == "The next try begins 600 s from now."
+    told = call("tasks", "why", *WHERE, "load").out
+    assert "Try 1 of 3 failed with OSError: retry in 60 min; " in told
+    assert "moved it at" in told
+    assert call(*where, "--after", "10 parsecs", "--reason", "r").code == 2
+    assert call(*where, "--reason", "hurry").code == 0
+    ti.refresh_from_db()
+    assert ti.next_retry_at is not None
+    assert ti.next_retry_at <= timezone.now()
 
 
 def test_a_run_is_terminated_as_a_whole(call: Call, run: Run) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
+from django.utils import timezone
 
 from scheduler_app.models import Audit, ClearPlan, Flow, Job, Run, TaskInstance
 from tests.integration.dashboard.pages import Page
@@ -196,6 +198,36 @@ def test_a_run_and_a_task_are_terminated_from_their_pages(
     ended = reader.get(f"/runs/{scene.healed}/terminate/")
     assert ended.status_code == 409
     assert "has ended as success" in ended.content.decode()
+
+
+def test_the_next_try_is_shown_with_its_reason_and_moved_from_its_page(
+    scene: Scene, reader: Client
+) -> None:
+    task = TaskInstance.objects.get(run_id=scene.running, task_id="clean")
+    address = f"/task-instances/{task.pk}/"
+    assert not [link for link in Page(reader, address).links() if link.endswith("/retry/")]
+    TaskInstance.objects.filter(pk=task.pk).update(
+        state="up_for_retry",
+        next_retry_at=timezone.now() + timedelta(hours=1),
+        next_retry_why={"position": 1, "of": 3, "error": "OSError", "delay_s": 3600.0},
+    )
+    page = Page(reader, address)
+    (href,) = [link for link in page.links() if link.endswith("/retry/")]
+    assert "Try 1 of 3 failed with OSError: retry in 60 min." in page.text
+    sheet = Page(reader, href)
+    assert "Now: try 1 of 3 failed with OSError: retry in 60 min." in sheet.text
+    refused = reader.post(href, {"reason": "hurry", "at": "tomorrow"})
+    assert refused.status_code == 400
+    assert "neither a time nor a duration" in refused.content.decode()
+    assert 'value="tomorrow"' in refused.content.decode()
+    done = reader.post(href, {"reason": "hurry", "at": "10m"})
+    assert done.headers["Location"] == address
+    assert "clean: The next try begins 600 s from now." in Page(reader, address).text
+    reader.post(href, {"reason": "hurry"})
+    task.refresh_from_db()
+    assert task.next_retry_at is not None
+    assert task.next_retry_at <= timezone.now()
+    assert "ana moved it at" in Page(reader, address).text
 
 
 def test_a_run_is_cleared_from_its_preview(scene: Scene, reader: Client) -> None:

@@ -53,6 +53,42 @@ BAD = {
         "retries=-1",
         "from 0 to",
     ),
+    "an exception that is none": (
+        "@flow\ndef f():\n    a.override(retry_on=(OSError, 5))()",
+        9,
+        "retry_on=",
+        "exception classes, or their names",
+    ),
+    "no exception at all": (
+        "@flow\ndef f():\n    a.override(fail_on=())()",
+        9,
+        "fail_on=()",
+        "1 to 50 exception classes",
+    ),
+    "an exception in two rules": (
+        "@flow\ndef f():\n    a.override(retry_on=OSError, fail_on=(OSError,))()",
+        9,
+        "OSError in two retry rules",
+        "one of retry_on, fail_on and retry_policies",
+    ),
+    "a retry policy that is a number": (
+        "@flow\ndef f():\n    a.override(retry_policies={OSError: 5})()",
+        9,
+        "retry_policies=",
+        "retry(retries=5)",
+    ),
+    "a retry policy of bad numbers": (
+        "from scheduler_app.authoring import retry\nPOLICY = retry(\n    retries=-1)",
+        8,
+        "retries=-1",
+        "from 0 to",
+    ),
+    "more jitter than there is delay": (
+        "@flow\ndef f():\n    a.override(jitter=2)()",
+        9,
+        "jitter=2",
+        "from 0 to 1",
+    ),
     "retries that are no number": (
         "@flow\ndef f():\n    a.override(retries=True)()",
         9,

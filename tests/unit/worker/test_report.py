@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from scheduler_app.authoring.retrying import FailNow, RetryAfter
+from scheduler_app.rules import retry
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.states import TaskState
 from scheduler_app.rules.stopping import Stage
@@ -62,6 +65,40 @@ def test_a_failure_with_budget_left_is_tried_again_after_its_delay() -> None:
     assert made.reason == "ValueError: no"
 
 
+def test_a_rule_sees_every_base_of_the_exception() -> None:
+    class Refused(ConnectionError):
+        pass
+
+    picky = replace(TASK, retry_on=("builtins.OSError",))
+    made = report.failure(_claim(), **IDS, error=_raised(Refused("no")), task=picky)
+    assert made.state == "up_for_retry"
+    other = report.failure(_claim(), **IDS, error=_raised(KeyError("no")), task=picky)
+    assert (other.state, other.retry_after_s) == ("failed", None)
+    assert (other.retry_why or {})["none"] == "retry_on"
+
+
+def test_a_time_limit_is_a_timeout_error_to_the_rules() -> None:
+    picky = replace(TASK, retry_on=("builtins.TimeoutError",))
+    made = report.failure(_claim(), **IDS, error=_raised(TaskTimeout("5 s")), task=picky)
+    assert made.state == "up_for_retry"
+    assert (made.retry_why or {})["error"] == "TaskTimeout"
+
+
+def test_what_a_task_says_itself_is_obeyed_and_kept() -> None:
+    asked = report.failure(_claim(), **IDS, error=_raised(RetryAfter(7, "busy")), task=TASK)
+    assert (asked.state, asked.retry_after_s) == ("up_for_retry", 7)
+    assert asked.reason == "RetryAfter: asked for a retry after 7 s: busy"
+    final = report.failure(_claim(), **IDS, error=_raised(FailNow("gone")), task=TASK)
+    assert (final.state, final.reason) == ("failed", "FailNow: gone")
+
+
+def test_what_a_task_said_itself_is_told_with_what_it_followed_from() -> None:
+    error = FailNow("gone")
+    error.__cause__ = KeyError("x")
+    final = report.failure(_claim(), **IDS, error=error, task=TASK)
+    assert (final.retry_why or {})["error"] == "KeyError"
+
+
 def test_a_failure_of_the_last_try_is_final() -> None:
     made = report.failure(_claim(try_number=3), **IDS, error=_raised(ValueError("no")), task=TASK)
     assert (made.state, made.is_open, made.retry_after_s) == ("failed", False, None)
@@ -71,17 +108,33 @@ def test_the_delay_grows_with_the_position_in_the_budget_and_not_with_the_try() 
     growing = TaskDefinition(task_id="t", retries=2, retry_delay_s=10.0, backoff=3.0)
     after = [
         report.after_failure(
-            growing, try_number=number, max_tries=99, budget_start=start, jitter_key="k"
+            growing,
+            retry.Failure(),
+            try_number=number,
+            max_tries=99,
+            budget_start=start,
+            jitter_key="k",
         )
         for number, start in ((1, 0), (41, 40))
     ]
-    assert after[0] == after[1]
+    assert [follows.delay_s for _, follows in after] == [after[0][1].delay_s] * 2
+    assert after[0][1].retries
 
 
-def test_a_task_that_nobody_knows_any_more_is_not_tried_again() -> None:
-    assert report.after_failure(
-        None, try_number=1, max_tries=9, budget_start=0, jitter_key="k"
-    ) == (TaskState.FAILED, None)
+def test_of_a_task_that_the_worker_cannot_read_the_budget_alone_counts() -> None:
+    """A worker may be older than the definition; the next try may meet a newer one."""
+    tries = [
+        report.after_failure(
+            None,
+            retry.Failure(names=("builtins.OSError",)),
+            try_number=number,
+            max_tries=2,
+            budget_start=0,
+            jitter_key="k",
+        )[0]
+        for number in (1, 2, 3)
+    ]
+    assert tries == [TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RETRY, TaskState.FAILED]
 
 
 def test_a_task_that_was_stopped_is_not_tried_again() -> None:

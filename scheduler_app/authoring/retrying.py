@@ -1,0 +1,72 @@
+"""Retries as authors write them: other delays for some exceptions, and words that a task says itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler_app.authoring.faults import error_of, place_of_caller
+from scheduler_app.authoring.options import (
+    RETRIES_MAX,
+    BadOption,
+    backoff,
+    check_options,
+    duration_s,
+    jitter,
+    optional,
+    whole_number,
+)
+from scheduler_app.rules.definition import RetryRule
+from scheduler_app.rules.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+_RETRY_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
+    "retries": ("retries", whole_number(0, RETRIES_MAX)),
+    "retry_delay": ("retry_delay_s", duration_s),
+    "backoff": ("backoff", backoff),
+    "max_retry_delay": ("max_retry_delay_s", duration_s),
+    "jitter": ("jitter", optional(jitter)),
+}
+
+
+def retry(**options: object) -> RetryRule:
+    """How a task is tried again after one kind of exception.
+
+    Written as ``retry_policies={OSError: retry(retries=5)}``. Options: retries (0: it fails at once), retry_delay, backoff, max_retry_delay, jitter. What is left
+    out is as the task itself says. Raises ``DefinitionError``.
+    """
+    fields, faults = check_options(options, _RETRY_OPTIONS, place_of_caller(), "retry(...)")
+    if faults:
+        raise error_of(faults)
+    return RetryRule(on=(), **fields)
+
+
+class RetryAfter(BaseException):
+    """Raised in a task: this try has failed, and the next one begins after so long.
+
+    It uses a retry; where none is left the task fails. The delay stands in place of retry_delay and
+    backoff; max_retry_delay cuts it. Not an ``Exception``, so that a task's own ``except Exception``
+    does not catch it.
+    """
+
+    def __init__(self, delay: timedelta | float, reason: str = "") -> None:
+        try:
+            self.delay_s = duration_s(delay)
+        except BadOption as wanted:
+            raise InvalidInput(f"delay={delay!r}: give retry_after {wanted}.") from None
+        self.reason = str(reason)
+        super().__init__(f"asked for a retry after {self.delay_s:g} s{_because(self.reason)}")
+
+
+class FailNow(BaseException):
+    """Raised in a task: it fails, whatever retries are left. Not an ``Exception``: see ``RetryAfter``."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = str(reason)
+        super().__init__(self.reason or "the task asked for no retry")
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
