@@ -8,7 +8,7 @@ from django.http import HttpResponse
 
 from dashboard import answer, listing
 from dashboard.logs import log_of
-from scheduler_app.queries import attempts, executor_events, leadership, logs
+from scheduler_app.queries import attempts, executor_events, leadership, logs, saving
 from scheduler_app.queries.filters import AttemptFilter, EventFilter
 from scheduler_app.rules import errors
 from scheduler_app.rules.states import AttemptKind
@@ -81,6 +81,7 @@ def attempt_detail(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
         "list": found,
         "log": log_of(reading, attempt),
         "near": leadership.near_attempt(reading.scope, attempt_id),
+        "pushed": saving.pushed_by(attempt_id),
     }
     topics = ["runs"]
     if attempt.ti:

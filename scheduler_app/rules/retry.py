@@ -54,6 +54,7 @@ class Delay:
     seconds: float
     jitter_s: float = 0.0
     is_capped: bool = False
+    is_faulty: bool = False  # it could not be computed, and is the longest that may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ def decide(
         why["jitter_s"] = delay.jitter_s
     if delay.is_capped:
         why["capped"] = True
+    if delay.is_faulty:
+        why["faulty"] = True
     return RetryDecision(
         retries=True,
         delay_s=delay.seconds,
@@ -213,6 +216,8 @@ def told(why: Mapping[str, Any]) -> str:
         parts.append(f"by the rule for {why['rule']}")
     if why.get("capped"):
         parts.append(f"cut to {_span(why['delay_s'])}")
+    if why.get("faulty"):
+        parts.append("the longest there is, since its delay could not be computed")
     sentence = ", ".join(parts)
     if edited := why.get("edited"):
         sentence += f"; {edited['actor']} moved it at {edited['at']}: {edited['reason']}"
@@ -330,7 +335,7 @@ def _delay(policy: RetryPolicy, position: int, key: str, asked_s: float | None) 
     try:
         return next_delay(policy, position, key)
     except (ArithmeticError, ValueError):  # numbers that no definition lets through: never the end
-        return Delay(seconds=policy.cap_s, is_capped=True)
+        return Delay(seconds=policy.cap_s, is_faulty=True)
 
 
 def _grown_s(delay_s: float, multiplier: float, position: int) -> float:
