@@ -195,21 +195,23 @@ def told(why: Mapping[str, Any]) -> str:
     failed = f"try {why['position']} of {why['of']} failed" if "position" in why else "it waits"
     if why.get("error"):
         failed += f" with {why['error']}"
+    follows = told_follows(why)
+    return f"{failed}: {follows}" if follows else failed
+
+
+def told_follows(why: Mapping[str, Any]) -> str:
+    """What follows the failure, and why: "retry in 30 s, backoff 2.0, jitter +3 s"."""
     said = f" ({why['said']})" if why.get("said") else ""
     if none := why.get("none"):
-        return f"{failed}: {_NONE[none].format(error=why.get('error', ''))}{said}"
+        return f"{_NONE[none].format(error=why.get('error', ''))}{said}"
     parts = []
     if "asked_s" in why:
-        parts.append(f"{failed}: the task asked for a retry in {_span(why['asked_s'])}{said}")
+        parts.append(f"the task asked for a retry in {_span(why['asked_s'])}{said}")
     elif "delay_s" in why:
-        base_s = why["delay_s"] - why.get("jitter_s", 0)
-        parts.append(f"{failed}: retry in {_span(base_s)}")
-    else:
-        parts.append(failed)
+        parts.append(f"retry in {_span(why['delay_s'] - why.get('jitter_s', 0))}")
     if "backoff" in why:
-        parts.append(
-            f"backoff {why['backoff']:g}" if why["backoff"] % 1 else f"backoff {why['backoff']:.1f}"
-        )
+        backoff = why["backoff"]
+        parts.append(f"backoff {backoff:.1f}" if backoff % 1 == 0 else f"backoff {backoff:g}")
     if "jitter_s" in why:
         parts.append(f"jitter +{_span(why['jitter_s'])}")
     if "rule" in why:
@@ -218,10 +220,10 @@ def told(why: Mapping[str, Any]) -> str:
         parts.append(f"cut to {_span(why['delay_s'])}")
     if why.get("faulty"):
         parts.append("the longest there is, since its delay could not be computed")
-    sentence = ", ".join(parts)
     if edited := why.get("edited"):
-        sentence += f"; {edited['actor']} moved it at {edited['at']}: {edited['reason']}"
-    return sentence
+        moved = f"{edited['actor']} moved it at {edited['at']}: {edited['reason']}"
+        return "; ".join([", ".join(parts), moved] if parts else [moved])
+    return ", ".join(parts)
 
 
 def told_rules(task: TaskDefinition) -> list[str]:

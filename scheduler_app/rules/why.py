@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules import capacity
 from scheduler_app.rules.definition import TriggerRule
-from scheduler_app.rules.retry import told, told_tries
+from scheduler_app.rules.retry import told_follows, told_tries
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, RunState, TaskState
 
 if TYPE_CHECKING:
@@ -382,8 +382,8 @@ def _up_for_retry(facts: Facts) -> Why:
     else:
         following = f"the next one starts at {_at(due)}"
     sentence = f"{_how_it_failed(facts)}; {following}."
-    if facts.next_retry_why is not None:
-        sentence += f" {_upper(_said(told(facts.next_retry_why)))}."
+    if follows := told_follows(facts.next_retry_why or {}):
+        sentence += f" {_upper(_said(follows))}."
     return Why(rule="retry", sentence=sentence)
 
 
@@ -441,7 +441,7 @@ def _failed(facts: Facts) -> Why:
     left = facts.max_tries + 1 - facts.try_number
     none_left = "no other try is left" if left <= 0 else "no other try follows"
     if left > 0 and (facts.next_retry_why or {}).get("none"):
-        none_left += f": {_said(told(facts.next_retry_why or {}))}"
+        none_left += f": {_said(told_follows(facts.next_retry_why or {}))}"
     return Why(rule=_failure_rule(attempt), sentence=f"{_how_it_failed(facts)}; {none_left}.")
 
 
