@@ -17,7 +17,7 @@ t AS (
          is_open = i.state IN ('running', 'restarting'),
          ended_at = CASE WHEN i.state IN ('running', 'restarting') THEN i.ended_at
                     ELSE clock_timestamp() END,
-         next_retry_at = NULL, wait = NULL,
+         next_retry_at = NULL, next_retry_why = NULL, wait = NULL,
          next_method = CASE WHEN i.state IN ('running', 'restarting') THEN i.next_method END,
          next_kwargs = CASE WHEN i.state IN ('running', 'restarting') THEN i.next_kwargs END
     FROM u
