@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0021_backfills"),
+        ("scheduler_app", "0022_turn_counter"),
     ]
 
     operations = [
