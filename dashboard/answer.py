@@ -17,7 +17,7 @@ from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard.addresses import is_lens_on
-from scheduler_app.queries import freezes, health
+from scheduler_app.queries import freezes, health, incidents
 from scheduler_app.queries.scope import Scope, visible_flows
 from scheduler_app.rules import errors
 from scheduler_app.rules.freezing import ScopeKind
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 BANNER: Final = "dashboard/parts/freezes.html"
+BADGE: Final = "dashboard/parts/incident_badge.html"  # of the top bar, which lies outside the page
 FRAGMENT: Final = "page"  # the name of the partial that a live refresh asks for
 # What differs between two renderings of the same facts.
 VOLATILE: Final = re.compile(
@@ -123,6 +124,8 @@ def answer(
     full = {
         **context,
         **_frozen(reading, context),
+        "open_incidents": incidents.open_count(reading.scope),
+        "is_fragment": is_fragment,
         "reading": reading,
         "now": reading.now,
         "topics": " ".join(topics),
@@ -132,6 +135,7 @@ def answer(
     if is_fragment:
         # As base.html has it above the page.
         body = render_to_string(BANNER, full, request) + body
+        body += render_to_string(BADGE, full, request)
     response = HttpResponse(body, status=status)
     if is_fragment:
         etag = f'"{hashlib.sha256(VOLATILE.sub("", body).encode()).hexdigest()[:32]}"'

@@ -27,7 +27,7 @@ OF_PAGES: Final = frozenset({"tab", "attempt"})  # parameters that belong to pag
 EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
     | {"lease events", "take-overs", "take-over items", "inquiries"}
-    | {"records", "ghosts", "ghost audits"}
+    | {"records", "ghosts", "ghost audits", "incidents"}
 )
 WORDS: Final = {"q": "name contains", "noun": "record", "at_gte": "from", "at_lte": "until"}
 HINTS: Final = {"date-time": "2026-01-31T02:00Z"}

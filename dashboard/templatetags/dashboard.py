@@ -45,6 +45,9 @@ MARK_OF: Final = {
     "rescheduled": "up_for_reschedule",
     "open": "up_for_retry",
     "resolved": "confirmed",
+    "acknowledged": "active",
+    "waiting": "queued",
+    "sent": "confirmed",
 }
 WORDS: Final = {"none": "no state yet"}
 LOOKS: Final = ("system", "light", "dark", "contrast")

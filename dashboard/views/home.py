@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from scheduler_app.queries.runs import RunRow
 
 WINDOW: Final = timedelta(hours=24)
+INCIDENTS_MAX: Final = 5  # told one by one; the rest on their own page
 TROUBLES_MAX: Final = 5
 FAILED_MAX: Final = 200  # attempts looked at to find the first of each run
 LEASE_EVENTS_MAX: Final = 5
@@ -96,7 +97,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "since": in_address(since),
         "failed": failed.counts,
         "troubles": _troubles(reading, failed.rows),
-        "incidents": incidents.page(IncidentFilter(state=("open",)), reading.scope),
+        "incidents": incidents.page(IncidentFilter(state=("open",), limit=INCIDENTS_MAX), reading.scope),
         "faulty": flow_files.faulty(reading.scope),
         "asides": asides,
         "haunting": haunting,
@@ -107,7 +108,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "dashboard/home.html",
         reading,
         context,
-        topics=["home", "runs", "leases", "flows", "ghosts"],
+        topics=["home", "runs", "leases", "flows", "ghosts", "incidents"],
     )
 
 

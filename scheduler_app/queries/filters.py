@@ -35,7 +35,7 @@ from scheduler_app.queries.parameters import (
     uuid_by,
     uuid_of,
 )
-from scheduler_app.rules import ghosts, guards, leadership, states, visibility
+from scheduler_app.rules import ghosts, guards, incidents, leadership, states, visibility
 from scheduler_app.rules.callbacks import CallbackOn
 
 if TYPE_CHECKING:
@@ -475,12 +475,36 @@ class AuditFilter(ListFilter):
 class IncidentFilter(ListFilter):
     """Which incidents."""
 
-    ORDERS: ClassVar[tuple[str, ...]] = ("id", "raised_at", "resolved_at")
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "raised_at", "resolved_at", "count")
 
     kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
     state: tuple[str, ...] = field(
         default=(), metadata=choice_by(shown.incident_states, shown.INCIDENT_STATES)
     )
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
+    subject: tuple[str, ...] = field(default=(), metadata=text_of("subject"))
+    raised_at_gte: datetime | None = field(default=None, metadata=moment("raised_at__gte"))
+    raised_at_lte: datetime | None = field(default=None, metadata=moment("raised_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFilter(ListFilter):
+    """Which alerts."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "ended_at")
+
+    incident: tuple[int, ...] = field(default=(), metadata=number_of("incident_id"))
+    kind: tuple[str, ...] = field(default=(), metadata=text_of("incident__kind"))
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("incident__flow_id"))
+    about: tuple[str, ...] = field(
+        default=(), metadata=choice_of("about", tuple(each.value for each in incidents.About))
+    )
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_of("state", tuple(each.value for each in incidents.AlertState))
+    )
+    created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
+    created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.queries import (
+    alerts,
     attempts,
     audit,
     automatic_actions,
@@ -62,6 +63,7 @@ NOUNS: Final[dict[str, tuple[lens.Noun[Any], type[ListFilter]]]] = {
         (automatic_actions.NOUN, filters.AutomaticActionFilter),
         (audit.NOUN, filters.AuditFilter),
         (incidents.NOUN, filters.IncidentFilter),
+        (alerts.NOUN, filters.AlertFilter),
         (ghosts.NOUN, filters.GhostFilter),
         (ghost_audits.NOUN, filters.GhostAuditFilter),
         (records.NOUN, filters.RecordFilter),

@@ -31,7 +31,7 @@ OUTCOMES: Final = tuple(outcome.value for outcome in states.AttemptOutcome)
 FLOW_STATES: Final = ("active", "paused", FROZEN)
 LEASE_STATES: Final = ("held", "expired", "free")
 REVIEW_STATES: Final = ("open", "approved", "dismissed", "resolved")
-INCIDENT_STATES: Final = ("open", "resolved")
+INCIDENT_STATES: Final = ("open", "acknowledged", "resolved")
 YES_NO: Final = ("yes", "no")
 TAKE_OVER_STATES: Final = ("open", "ended")
 INQUIRY_STATES: Final = ("waiting", "answered")
@@ -69,8 +69,9 @@ JOB_ALIVE = Func(
     output_field=BooleanField(),
 )
 INCIDENT_SHOWN = Case(
-    When(resolved_at__isnull=True, then=Value("open")),
-    default=Value("resolved"),
+    When(resolved_at__isnull=False, then=Value("resolved")),
+    When(acknowledged_at__isnull=False, then=Value("acknowledged")),
+    default=Value("open"),
     output_field=CharField(),
 )
 
@@ -139,7 +140,9 @@ def incident_states(shown: tuple[str, ...]) -> Q:
     """Incidents that show one of these states."""
     kept = Q()
     if "open" in shown:
-        kept |= Q(resolved_at__isnull=True)
+        kept |= Q(resolved_at__isnull=True, acknowledged_at__isnull=True)
+    if "acknowledged" in shown:
+        kept |= Q(resolved_at__isnull=True, acknowledged_at__isnull=False)
     if "resolved" in shown:
         kept |= Q(resolved_at__isnull=False)
     return kept

@@ -26,6 +26,9 @@ INSERT INTO incident (kind, subject, message, raised_at, flow_id, run_id, shard,
 SELECT %(kind)s::varchar, %(subject)s::varchar, %(message)s::text, clock_timestamp(),
        %(flow_id)s::varchar, %(run_id)s::bigint, %(shard)s::int, %(lease_token)s::bigint
  WHERE NOT EXISTS (SELECT 1 FROM again)
+   -- Every sweep says it again: no number is used up, and no row written, by that.
+   AND NOT EXISTS (SELECT 1 FROM incident o WHERE o.kind = %(kind)s AND o.subject = %(subject)s
+                      AND o.resolved_at IS NULL AND o.message = %(message)s::text)
     ON CONFLICT (kind, subject) WHERE resolved_at IS NULL
     DO UPDATE SET message = excluded.message WHERE incident.message <> excluded.message
 """

@@ -28,6 +28,8 @@ ARGUMENTS = {
     "event": 1,
     "attempt_id": "01a22832-83ed-728a-be99-43049e895bf7",
     "ghost": 1,
+    "incident": 1,
+    "shard": 1,
     "job_id": "01a22832-83ed-728a-be99-43049e895bf7",
 }
 

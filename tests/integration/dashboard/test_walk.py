@@ -15,11 +15,12 @@ from django.urls import URLPattern, reverse
 from dashboard import urls as pages_of
 from scheduler_app.api import urls as api_of
 from scheduler_app.api.reading import NounList
-from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Run, TaskInstance
+from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Incident, Run, TaskInstance
 from scheduler_app.queries import exports, nouns
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.freezing import ScopeKind
+from scheduler_app.transitions.incident import raise_incident
 from tests import factories
 from tests.integration.dashboard.pages import Page, with_lens
 from tests.integration.dashboard.test_filtered import haunt
@@ -37,6 +38,7 @@ LENSES = ("", "1", "only")
 NO_PAGES = {
     "login", "logout", "set_look", "flow_pause", "flow_unpause", "job_stop", "job_drain", "job_undrain", "lease_release", "ghost_stop",
     "run_by_key", "attempt_log", "record_reviewed", "record_unreviewed",
+    "incident_acknowledge",
     "run_terminate", "task_instance_terminate",  # plans of acts count what they would do
     *(f"{kind}_{verb}" for kind in ScopeKind for verb in ("freeze", "thaw")),
 }  # fmt: skip
@@ -68,6 +70,8 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
     attempt = Attempt.objects.filter(ti_id=scene.retried).order_by("fence").first()
     assert event is not None
     assert attempt is not None
+    raise_incident(world.connection, kind="nobody_listens", subject="q", message="Nobody listens.")
+    incident = Incident.objects.get()
     take_over = factories.make_take_over(attempt=attempt)
     return {
         "take_over": take_over.pk,
@@ -79,6 +83,7 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         "attempt_id": attempt.pk,
         "job_id": world.worker,
         "ghost": ghost.pk,
+        "incident": incident.pk,
         "number": 1,
     }
 
