@@ -97,7 +97,9 @@ def home(request: HttpRequest) -> HttpResponse:
         "since": in_address(since),
         "failed": failed.counts,
         "troubles": _troubles(reading, failed.rows),
-        "incidents": incidents.page(IncidentFilter(state=("open",), limit=INCIDENTS_MAX), reading.scope),
+        "incidents": incidents.page(
+            IncidentFilter(state=("open",), limit=INCIDENTS_MAX), reading.scope
+        ),
         "faulty": flow_files.faulty(reading.scope),
         "asides": asides,
         "haunting": haunting,

@@ -24,6 +24,7 @@ from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next
 from scheduler_app.scheduler.doorbell import Doorbell
 from scheduler_app.scheduler.duplicate_runs import find_duplicate_runs
 from scheduler_app.scheduler.failing_flows import pause_failing
+from scheduler_app.scheduler.haunted import watch_for_ghosts
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.publish import publish
@@ -395,6 +396,7 @@ class Scheduler:
             shards=list(terms),
             more=more,
         )
+        watch_for_ghosts(connection, dead_after_s=settings.HEARTBEAT_DEAD_AFTER_S)
         if audited.is_news:
             self._notices.changed(["ghosts", "home", "runs"])
 
