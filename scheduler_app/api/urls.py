@@ -14,6 +14,7 @@ from scheduler_app.api import (
     audit,
     cases,
     clear,
+    evidence,
     executor_events,
     flows,
     freezes,
@@ -39,6 +40,7 @@ from scheduler_app.api import (
     variables,
 )
 from scheduler_app.api.reading import ApiView, NounExport, NounList
+from scheduler_app.queries.evidence import Kind
 from scheduler_app.rules.freezing import ScopeKind
 
 if TYPE_CHECKING:
@@ -180,6 +182,20 @@ V1: list[URLPattern | URLResolver] = [
     path("records/reviewed/", records.RecordsReviewed.as_view(is_reviewed=True)),
     path("records/unreviewed/", records.RecordsReviewed.as_view(is_reviewed=False)),
     *listed("records", records.RecordList, "<str:key>", records.RecordDetail),
+    *(
+        path(
+            f"{address}/evidence/",
+            evidence.EvidenceOf.as_view(kind=kind),
+            name=f"api-{kind}-evidence",
+        )
+        for address, kind in (
+            ("runs/<int:run>", Kind.RUN),
+            ("task-instances/<int:ti>", Kind.TASK_INSTANCE),
+            ("attempts/<uuid:attempt_id>", Kind.ATTEMPT),
+            ("ghosts/<int:ghost>", Kind.GHOST),
+            ("take-overs/<int:take_over>", Kind.TAKE_OVER),
+        )
+    ),
     path("health/", health.HealthDetail.as_view()),
     path("schema/", ApiDescription.as_view(), name="api-schema"),
     # With a slash at its end alone, so that an address without one is still sent on to the right one.

@@ -1,4 +1,4 @@
-"""Note that somebody took rows away."""
+"""Note that somebody took rows or evidence away."""
 
 from __future__ import annotations
 
@@ -22,4 +22,17 @@ def note_export(*, actor: str, noun: str, query: Mapping[str, Sequence[str]], ro
             object_kind="list",
             object_id=noun,
             after={"query": {name: list(values) for name, values in query.items()}, "rows": rows},
+        )
+
+
+def note_evidence(*, actor: str, kind: str, object_id: str, content_sha256: str) -> None:
+    """The audit says who took the evidence of which record, and the digest of what they got."""
+    with transaction.atomic():
+        record_audit(
+            connection.connection,
+            actor=actor,
+            action="export_evidence",
+            object_kind=kind,
+            object_id=object_id,
+            after={"content_sha256": content_sha256},
         )

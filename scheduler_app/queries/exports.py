@@ -106,6 +106,11 @@ def plain(noun: lens.Noun[Any], row: object) -> dict[str, object]:
     return {name: _json(getattr(row, name)) for name in noun.field_names()}
 
 
+def text_of(at: datetime) -> str:
+    """The time as every answer of the API gives it: ISO 8601, UTC, to the microsecond."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def csv_bytes(noun: lens.Noun[Any], rows: list[dict[str, object]] | None) -> bytes:
     """Rows as CSV, every cell quoted, no cell a formula; the header line for None."""
     text = io.StringIO()
@@ -156,7 +161,7 @@ def _json(value: object) -> object:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return text_of(value)
     if isinstance(value, UUID):
         return str(value)
     return list(value) if isinstance(value, tuple) else value
