@@ -39,6 +39,7 @@ class FlowSerializer(StandingSerializer):
     max_active_runs = serializers.IntegerField(allow_null=True)
     max_active_tasks = serializers.IntegerField(allow_null=True)
     params = serializers.JSONField(allow_null=True)
+    param_schemas = serializers.JSONField(allow_null=True)
     folder = serializers.CharField()
     path = serializers.CharField()
     next_interval_start = serializers.DateTimeField(allow_null=True)

@@ -21,6 +21,7 @@ from scheduler_app.authoring.notifiers import (
     SlackNotifier,
     WebhookNotifier,
 )
+from scheduler_app.authoring.params import Param
 from scheduler_app.authoring.retrying import FailNow, RetryAfter, retry
 from scheduler_app.authoring.run_retry import Guards, RunRetry
 from scheduler_app.authoring.saving import Superseded
@@ -64,6 +65,7 @@ __all__ = [
     "HttpTrigger",
     "NoSuchVariable",
     "Notifier",
+    "Param",
     "PollTrigger",
     "Reschedule",
     "RetryAfter",

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
-from scheduler_app.authoring import callbacks, run_retry, schedules
+from scheduler_app.authoring import callbacks, params, run_retry, schedules
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import Building, building
 from scheduler_app.authoring.faults import (
@@ -128,6 +128,8 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
     work = Building(flow_id=flow_id, place=place, defaults=defaults, faults=faults)
     fields = _checked_times(work, fields)
     work.schedule, work.timezone = fields.get("schedule"), fields["timezone"]
+    is_scheduled = bool(fields.get("schedule") or fields.get("timetable"))
+    faults += params.taken_from(fields, place, f"flow {flow_id!r}", is_scheduled=is_scheduled)
     run_callbacks = callbacks.taken_from(fields)
     fields["callbacks"] = callbacks.names_of(run_callbacks)
     wrong = _faults_of_function(function)
@@ -365,16 +367,6 @@ def _tags(value: object) -> tuple[str, ...]:
     return tuple(sorted(value)) if isinstance(value, (set, frozenset)) else tuple(value)
 
 
-def _params(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise BadOption("a dict with text keys and JSON values")
-    try:
-        copied: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        raise BadOption("a dict with text keys and JSON values") from None
-    return copied
-
-
 def _deadline_from(value: object) -> str:
     if not isinstance(value, str) or value not in DEADLINE_FROM:
         raise BadOption(f"one of {', '.join(DEADLINE_FROM)}")
@@ -424,7 +416,7 @@ FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "description": ("description", option_checks.text),
     "tags": ("tags", _tags),
     "owner": ("owner", option_checks.text),
-    "params": ("params", _params),
+    "params": ("params", params.declared),
     "default_args": ("default_args", lambda value: value),  # checked by itself
     "is_paused_upon_creation": ("is_paused_upon_creation", option_checks.flag),
     **option_checks.callback_options(OF_RUN),

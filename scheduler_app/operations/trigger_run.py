@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Flow, Run
+from scheduler_app.rules import params
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.rules.run_keys import check_run_key, manual_run_key
@@ -34,7 +35,8 @@ def trigger_run(
 ) -> Run:
     """A queued manual run of the flow's current version exists; paused flows are allowed.
 
-    ``conf`` is laid over the flow's declared defaults; keys that it does not declare are kept.
+    ``conf`` is laid over the flow's declared defaults; keys that it does not declare are kept,
+    and what it declares has to be as it says.
     ``logical_date`` must be aware; without one the run has the present time.
     Raises ``NotFound``, ``InvalidInput`` or ``Conflict`` (the run id exists).
     """
@@ -56,6 +58,8 @@ def trigger_run(
             message = f"flow {flow_id!r} was removed: its file no longer defines it"
             raise Conflict(message, field="flow_id")
         definition = from_dict(flow.current_version.definition)
+        whole = {**definition.params, **(conf or {})}
+        params.check(definition.param_schemas, whole)
         at = (logical_date or datetime.now(UTC)).astimezone(UTC)
         new_id = create_run(
             connection.connection,
@@ -68,7 +72,7 @@ def trigger_run(
                 logical_date=at,
                 data_interval_start=at,
                 data_interval_end=at,
-                conf={**definition.params, **(conf or {})},
+                conf=whole,
                 note=note,
                 actor=actor,
             ),

@@ -11,6 +11,7 @@ from django.db.models.functions import Cast, JSONObject
 
 from scheduler_app.models import Flow
 from scheduler_app.queries import lens, shown
+from scheduler_app.rules.params import Told, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ class FlowRow(lens.Standing):
     max_active_runs: int | None
     max_active_tasks: int | None
     params: Mapping[str, Any] | None  # declared defaults of conf
+    param_schemas: Mapping[str, Any] | None  # JSON Schema of the parameters that have one
     folder: str
     path: str
     next_interval_start: datetime | None
@@ -56,6 +58,11 @@ class FlowRow(lens.Standing):
     removed_at: datetime | None
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def declared_params(self) -> list[Told]:
+        """What a run may be given, and what it has to be given."""
+        return told(self.param_schemas or {}, self.params or {})
 
 
 def _rows(scope: Scope) -> QuerySet[Flow]:
@@ -93,6 +100,7 @@ NOUN: Final = lens.Noun(
         "max_active_runs": Cast(_said("max_active_runs"), IntegerField()),
         "max_active_tasks": Cast(_said("max_active_tasks"), IntegerField()),
         "params": "current_version__definition__params",
+        "param_schemas": "current_version__definition__param_schemas",
     },
     key="flow_id",
 )

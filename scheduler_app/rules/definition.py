@@ -148,6 +148,7 @@ class FlowDefinition:
     tags: tuple[str, ...] = ()
     owner: str = ""
     params: dict[str, Any] = field(default_factory=dict)  # declared defaults of conf
+    param_schemas: dict[str, Any] = field(default_factory=dict)  # JSON Schema, by parameter
     callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of its runs
     # A run should have ended so long after its start, or after the end of its data interval.
     deadline_s: float | None = None
@@ -181,6 +182,7 @@ _LATER_OF_FLOW: Final = (
     "catchup_window_s",
     "overlap",
     "max_consecutive_failed_runs",
+    "param_schemas",
 )
 _LATER_OF_TASK: Final = (
     "callbacks",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.queries.runs import RunRow
     from scheduler_app.rules.definition import FlowDefinition
+    from scheduler_app.rules.params import Told
 
 
 class Command(BaseCommand):
@@ -200,6 +201,7 @@ class Command(BaseCommand):
             ("owner", row.owner),
             ("tags", ", ".join(row.tags)),
             ("about", row.description),
+            *((f"param {one.name}", _param(one)) for one in row.declared_params),
         )
         self.stdout.write(table(("", ""), [fact for fact in facts if fact[1]]).lstrip())
         if version is not None:
@@ -361,6 +363,11 @@ class Command(BaseCommand):
         )
         row = flows.one(EVERYTHING, flow.flow_id)
         self.stdout.write(as_json(row) if options["json"] else f"Flow {row.flow_id}: {row.state}.")
+
+
+def _param(one: Told) -> str:
+    default = "required" if one.default is None else f"default {one.default}"
+    return "; ".join(part for part in (one.accepts, default, one.description) if part)
 
 
 def _tasks(definition: FlowDefinition) -> str:

@@ -53,6 +53,27 @@ BAD = {
         "retries=-1",
         "from 0 to",
     ),
+    "a parameter of a bad schema": (
+        "from scheduler_app.authoring import Param\n@flow(params={'n': Param(1, type='whole')})\n"
+        "def f():\n    a()",
+        8,
+        "'n' of flow 'f' is declared wrongly: type: 'whole'",
+        "JSON Schema",
+    ),
+    "a default that does not fit": (
+        "from scheduler_app.authoring import Param\n@flow(params={'n': Param(0, minimum=1)})\n"
+        "def f():\n    a()",
+        8,
+        "a default that does not fit: 0 is less than the minimum of 1",
+        "a default that fits",
+    ),
+    "a schedule that nobody can ask": (
+        "from scheduler_app.authoring import Param\n"
+        "@flow(schedule='@daily', params={'n': Param(type=int)})\ndef f():\n    a()",
+        8,
+        "has no default, and its schedule starts runs",
+        "Param(default, ...)",
+    ),
     "an exception that is none": (
         "@flow\ndef f():\n    a.override(retry_on=(OSError, 5))()",
         9,
