@@ -38,7 +38,6 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "schedule_interval": "Write schedule=...",
     "dagrun_timeout": "Write run_timeout=...",
     "max_active_tis_per_dag": "Put the task into a pool of that many slots: pool=...",
-    "depends_on_past": "Write max_active_runs=1 on @flow; a task sees only tasks of its own run.",
     "concurrency": "Write max_active_tasks=...",
     "prefix_group_id": "Write prefix=...",
     "tooltip": "Write doc=...",
@@ -250,6 +249,8 @@ TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "priority": ("priority", whole_number(-PRIORITY_MAX, PRIORITY_MAX)),
     "queue": ("queue", name),
     "trigger_rule": ("trigger_rule", trigger_rule),
+    "depends_on_past": ("depends_on_past", flag),
+    "wait_for_downstream": ("wait_for_downstream", flag),
     "doc": ("doc", text),
     **callback_options(OF_TASK),
 }

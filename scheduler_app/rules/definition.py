@@ -75,6 +75,8 @@ class TaskDefinition:
     task_id: str
     upstream: tuple[str, ...] = ()  # task ids, sorted
     trigger_rule: str = TriggerRule.ALL_SUCCESS
+    depends_on_past: bool = False  # it waits for itself in the run before
+    wait_for_downstream: bool = False  # and for what comes directly after it there
     retries: int = 0
     retry_delay_s: float = 300.0
     backoff: float = 0.0  # multiplier; 0 = fixed delay
@@ -196,6 +198,8 @@ _LATER_OF_TASK: Final = (
     "retry_on",
     "fail_on",
     "retry_rules",
+    "depends_on_past",
+    "wait_for_downstream",
 )
 
 

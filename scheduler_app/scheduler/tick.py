@@ -12,7 +12,7 @@ from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
-from scheduler_app.scheduler import dispatch_attempts, groups, run_retries
+from scheduler_app.scheduler import dispatch_attempts, groups, past, run_retries
 from scheduler_app.scheduler.dispatch_attempts import Ready
 from scheduler_app.scheduler.run_timeouts import end_overdue
 from scheduler_app.scheduler.run_views import RunView, RunViews
@@ -220,7 +220,10 @@ class Ticker:
             return
         usage = dispatch_attempts.count_usage(connection)
         room = dispatch_attempts.room_for(ready, pools=pools, usage=usage, queue_slots=queue_slots)
-        choice = dispatch_attempts.choose(ready, room=room, now=now)
+        held_back = past.held_back(connection, ready, now=now)
+        free = [r for r in ready if r.instance.ti_id not in held_back]
+        choice = dispatch_attempts.choose(free, room=room, now=now)
+        choice.waiting.update(held_back)
         by_id = {r.instance.ti_id: r for r in ready}
         chosen = [by_id[c.ti_id] for c in choice.chosen]
         outcome.messages = dispatch_attempts.issue(connection, chosen=chosen)

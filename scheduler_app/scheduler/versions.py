@@ -9,6 +9,7 @@ from psycopg.rows import tuple_row
 
 from scheduler_app.rules.definition import FlowDefinition, from_dict
 from scheduler_app.rules.errors import DefinitionError
+from scheduler_app.rules.past import tasks_with_past
 from scheduler_app.rules.ties import Ties, ties_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Version:
     trigger_rules: dict[str, str]
     ties: Ties
     pools: frozenset[str]
+    past: dict[str, tuple[str, ...]]  # tasks that wait for the run before
     callbacks: dict[str, dict[str, tuple[str, ...]]]  # of the tasks that have some
     queue: str  # on which callbacks of its runs are delivered
 
@@ -65,6 +67,7 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         definition=definition,
         upstream={task.task_id: task.upstream for task in definition.tasks},
         trigger_rules={task.task_id: task.trigger_rule for task in definition.tasks},
+        past=tasks_with_past(definition),
         ties=ties_of(definition),
         pools=frozenset(task.pool for task in definition.tasks),
         callbacks={task.task_id: task.callbacks for task in definition.tasks if task.callbacks},
