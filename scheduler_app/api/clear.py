@@ -9,14 +9,25 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
-from scheduler_app.api.reading import ApiView
+from scheduler_app.api.acts import ActRequestSerializer
+from scheduler_app.api.reading import ApiView, asked_for
 from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX, clear_run, clear_task_instances
-from scheduler_app.queries import rights, runs, task_instances
+from scheduler_app.operations.clear_batch import Batch, batch, carry_out_batch, go_on, plan_batch
+from scheduler_app.operations.reaching import of_run
+from scheduler_app.operations.undo_clear import undo_clear
+from scheduler_app.queries import lens, rights, runs, task_instances
+from scheduler_app.queries.filters import RunFilter, TaskInstanceFilter
+from scheduler_app.queries.list_filter import LIMIT_MAX
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from rest_framework.request import Request
+
+    from scheduler_app.queries.list_filter import ListFilter
+    from scheduler_app.queries.scope import Scope
 
 RELATIVES: Final = ("include_upstream", "include_downstream")
 
@@ -46,9 +57,31 @@ class ClearRequestSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
+class TaskField(serializers.Field[Any, Any, Any, Any]):
+    """A task id, for all of its map indexes, or ``[task id, map index]`` for one of them."""
+
+    def to_internal_value(self, data: Any) -> tuple[str, int | None]:
+        """The id and the index, or the id alone."""
+        match data:
+            case str():
+                return data, None
+            case [str() as task_id, int() as index] if not isinstance(index, bool):
+                return task_id, index
+        message = "Give a task id, or [task id, map index]."
+        raise serializers.ValidationError(message)
+
+    def to_representation(self, value: Any) -> Any:
+        """As it was given."""
+        return value
+
+
 class RunClearRequestSerializer(ClearRequestSerializer):
     """The whole run, or the tasks of it that are named (then without a new run attempt)."""
 
+    tasks = serializers.ListField(
+        child=TaskField(), required=False, allow_null=True, default=None, allow_empty=False
+    )
+    group = serializers.CharField(required=False, allow_null=True, default=None)
     task_instances = serializers.ListField(
         child=serializers.IntegerField(),
         required=False,
@@ -98,6 +131,7 @@ class ClearPlanSerializer(serializers.Serializer[Any]):
     hash = serializers.CharField()
     expires_at = serializers.DateTimeField()
     run = serializers.IntegerField(source="run_id")
+    can_be_undone = serializers.BooleanField()
     version = serializers.IntegerField()
     new_run_attempt = serializers.IntegerField(allow_null=True)
     options = OptionsSerializer()
@@ -117,6 +151,9 @@ class RunClear(ApiView):
         body = bodies.checked(RunClearRequestSerializer, request)
         asked, options = _parted(body, request)
         named = body["task_instances"]
+        if body["tasks"] or body["group"] is not None:
+            more = of_run(run, tasks=body["tasks"] or (), group=body["group"])
+            named = [*(named or ()), *more]
         actor = request.user.get_username()
         if named is None:
             _refuse_relatives(options)
@@ -162,3 +199,195 @@ def _refuse_relatives(options: Options) -> None:
 
 def _answer(plan: object) -> Response:
     return Response(ClearPlanSerializer(plan).data)
+
+
+# -- several runs --------------------------------------------------------------------------------
+
+CARRIED_S: Final = (
+    20.0  # how long one request carries out plans; the rest is gone on with by another
+)
+CHOSEN_MAX: Final = 10_000  # rows of a list that one batch may be about
+
+
+class RunsClearRequestSerializer(ClearRequestSerializer):
+    """Which runs: those that are named, or all that the address filters."""
+
+    runs = serializers.ListField(
+        child=serializers.IntegerField(), required=False, allow_null=True, default=None
+    )
+
+
+class TaskInstancesClearRequestSerializer(ClearRequestSerializer):
+    """Which task instances, of any runs: those that are named, or all that the address filters."""
+
+    task_instances = serializers.ListField(
+        child=serializers.IntegerField(), required=False, allow_null=True, default=None
+    )
+    include_upstream = serializers.BooleanField(required=False, default=False)
+    include_downstream = serializers.BooleanField(required=False, default=False)
+    include_past = serializers.BooleanField(required=False, default=False)
+    include_future = serializers.BooleanField(required=False, default=False)
+
+
+class PartSerializer(serializers.Serializer[Any]):
+    """One run of a batch: what is done in it, or why nothing is."""
+
+    run = serializers.IntegerField(source="run_id")
+    run_id = serializers.CharField(source="run_key")
+    flow_id = serializers.CharField()
+    plan_id = serializers.UUIDField(allow_null=True)
+    state = serializers.CharField()
+    included = serializers.IntegerField()
+    excluded = serializers.IntegerField()
+    worst_case_executions = serializers.IntegerField()
+    new_run_attempt = serializers.IntegerField(allow_null=True)
+    refusal = serializers.CharField(allow_null=True)
+
+
+class BatchSerializer(serializers.Serializer[Any]):
+    """A clear of several runs, and how far it has come. The counts are of task instances."""
+
+    plan_id = serializers.UUIDField(source="batch_id")
+    hash = serializers.CharField()
+    state = serializers.CharField()
+    options = OptionsSerializer()
+    actor = serializers.CharField()
+    reason = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    begun_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    included = serializers.IntegerField()
+    worst_case_executions = serializers.IntegerField()
+    runs = PartSerializer(source="parts", many=True)
+
+
+class UndoneSerializer(serializers.Serializer[Any]):
+    """What undoing a clear does."""
+
+    plan_id = serializers.UUIDField()
+    run = serializers.IntegerField(source="run_id")
+    task_instances = serializers.IntegerField()
+    dry_run = serializers.BooleanField()
+
+
+class RunsClear(ApiView):
+    """Clearing several runs, each as a whole."""
+
+    @extend_schema(request=RunsClearRequestSerializer, responses=BatchSerializer)
+    def post(self, request: Request) -> Response:
+        """A batch of plans, one a run; with ``dry_run`` false and its ``plan_id`` it is carried out."""
+        body = bodies.checked(RunsClearRequestSerializer, request)
+        ids = body["runs"]
+        if ids is not None:
+            for run in ids:
+                runs.one(self.scope, run)
+        elif body["plan_id"] is None:
+            ids = _filtered(runs.NOUN, asked_for(RunFilter, request, {}), self.scope, request)
+        return _batched(request, body, run_ids=ids or ())
+
+
+class TaskInstancesClear(ApiView):
+    """Clearing task instances of several runs."""
+
+    @extend_schema(request=TaskInstancesClearRequestSerializer, responses=BatchSerializer)
+    def post(self, request: Request) -> Response:
+        """A batch of plans, one a run; with ``dry_run`` false and its ``plan_id`` it is carried out."""
+        body = bodies.checked(TaskInstancesClearRequestSerializer, request)
+        ids = body["task_instances"]
+        if ids is not None:
+            for ti in ids:
+                task_instances.one(self.scope, ti)
+        elif body["plan_id"] is None:
+            asked = asked_for(TaskInstanceFilter, request, {})
+            ids = _filtered(task_instances.NOUN, asked, self.scope, request)
+        return _batched(
+            request,
+            body,
+            ti_ids=ids or (),
+            past=body["include_past"],
+            future=body["include_future"],
+        )
+
+
+class ClearBatchDetail(ApiView):
+    """One clear of several runs."""
+
+    @extend_schema(responses=BatchSerializer)
+    def get(self, request: Request, batch_id: UUID) -> Response:
+        """How far it has come."""
+        del request
+        return Response(BatchSerializer(batch(batch_id)).data)
+
+
+class ClearBatchGoOn(ApiView):
+    """Going on with a clear of several runs that was begun."""
+
+    @extend_schema(request=None, responses=BatchSerializer)
+    def post(self, request: Request, batch_id: UUID) -> Response:
+        """The next of its plans are carried out, for some seconds."""
+        actor = request.user.get_username()
+        return Response(BatchSerializer(go_on(batch_id, actor=actor, within_s=CARRIED_S)).data)
+
+
+class ClearUndo(ApiView):
+    """Undoing a clear of which nothing has started."""
+
+    @extend_schema(request=ActRequestSerializer, responses=UndoneSerializer)
+    def post(self, request: Request, plan_id: UUID) -> Response:
+        """All is as it was before; ``dry_run`` only says so."""
+        body = bodies.checked(ActRequestSerializer, request)
+        done = undo_clear(plan_id=plan_id, actor=request.user.get_username(), **body)
+        return Response(UndoneSerializer(done).data)
+
+
+def _filtered(noun: lens.Noun[Any], asked: ListFilter, scope: Scope, request: Request) -> list[int]:
+    """The rows that the address filters. Raises ``InvalidInput`` for no filter, no row and too many."""
+    if not request.query_params:
+        raise InvalidInput(
+            "Name what is cleared, or filter it in the address as the list does.", field="filter"
+        )
+    found: list[int] = []
+    asked = asked.evolve(limit=LIMIT_MAX)
+    while True:
+        page = lens.page(noun, asked, scope)
+        found += [row.id for row in page.rows]
+        if len(found) > CHOSEN_MAX:
+            raise InvalidInput(
+                f"The filter has more than {CHOSEN_MAX} rows: narrow it.", field="filter"
+            )
+        if not page.next_cursor:
+            break
+        asked = asked.evolve(cursor=page.next_cursor)
+    if not found:
+        raise InvalidInput("The filter has no rows: nothing would be cleared.", field="filter")
+    return found
+
+
+def _batched(request: Request, body: dict[str, Any], **named: Any) -> Response:
+    actor = request.user.get_username()
+    planned: Batch | None = None
+    plan_id = body["plan_id"]
+    if plan_id is None:
+        options = Options(**{key: body[key] for key in Options.__dataclass_fields__ if key in body})
+        asked = {"address": request.get_full_path()}
+        automated = body["automated"] or rights.is_service(request.user)
+        planned = plan_batch(
+            actor=actor, options=options, asked=asked, automated=automated, **named
+        )
+        plan_id = planned.batch_id
+    elif body["dry_run"]:
+        raise InvalidInput(
+            "A plan is carried out with dry_run false; leave plan_id out to make a new one.",
+            field="plan_id",
+        )
+    if body["dry_run"]:
+        return Response(BatchSerializer(planned).data)
+    done = carry_out_batch(
+        plan_id,
+        actor=actor,
+        reason=body["reason"],
+        note=body["note"],
+        within_s=CARRIED_S,
+    )
+    return Response(BatchSerializer(done).data)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from scheduler_app.management.arguments import actor, moment
 from scheduler_app.management.output import as_json, table
+from scheduler_app.operations.clear_batch import carry_out_batch, go_on, plan_batch
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
+from scheduler_app.rules.clear import Options
 from scheduler_app.rules.freezing import Mode
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Callable
 
     from scheduler_app.operations.clear import ClearPlan
+    from scheduler_app.operations.clear_batch import Batch
     from scheduler_app.operations.freeze import FreezePlan
     from scheduler_app.operations.mark import MarkPlan
     from scheduler_app.operations.terminate import TerminationPlan
@@ -121,6 +126,88 @@ def _subjects(plan: FreezePlan | ThawPlan) -> str:
     return table(("TASK", "IS", "THEN"), lines)
 
 
+def add_clear_options(parser: ArgumentParser) -> None:
+    """The switches that every clear has."""
+    for flag, key, means in (
+        ("--only-failed", "only_failed", "of these, only failed and upstream_failed ones"),
+        ("--only-running", "only_running", "of these, only running ones"),
+        ("--only-new", "only_new", "only add the tasks that are new in the newest version"),
+        ("--latest-version", "run_on_latest_version", "execute the flow's newest version"),
+    ):
+        parser.add_argument(flag, dest=key, action="store_true", help=means)
+    parser.add_argument(
+        "--drop-checkpoints",
+        dest="keep_checkpoints",
+        action="store_false",
+        help="begin without what earlier tries saved",
+    )
+    parser.add_argument("--note", help="the run's note from then on")
+    parser.add_argument(
+        "--plan", type=UUID, metavar="ID", help="carry out just this plan, if it still holds"
+    )
+
+
+def clear_options(options: dict[str, Any]) -> Options:
+    """The switches as they were given."""
+    return Options(**{key: options[key] for key in Options.__dataclass_fields__ if key in options})
+
+
+def clear_batch(options: dict[str, Any], say: Callable[[str], object], **named: Any) -> str:
+    """What the verb did with several runs, as a person or a script reads it; ``say`` tells how far it is."""
+    plan_id = options["plan"]
+    if plan_id is None:
+        planned = plan_batch(actor=actor(), options=clear_options(options), **named)
+        if options["dry_run"]:
+            return as_json(planned) if options["json"] else batched(planned)
+        plan_id = planned.batch_id
+    done = carry_out_batch(
+        plan_id,
+        actor=actor(),
+        reason=options["reason"],
+        note=options["note"],
+        told=lambda seen: say(_progress(seen)),
+    )
+    return as_json(done) if options["json"] else batched(done)
+
+
+def go_on_with(options: dict[str, Any], say: Callable[[str], object]) -> str:
+    """What going on with a batch did."""
+    done = go_on(options["go_on"], actor=actor(), told=lambda seen: say(_progress(seen)))
+    return as_json(done) if options["json"] else batched(done)
+
+
+def _progress(seen: Batch) -> str:
+    return f"{len(seen.parts) - seen.number('planned')} of {len(seen.parts)} runs"
+
+
+def batched(plan: Batch) -> str:
+    """The clear of several runs as a person reads it."""
+    lines = [
+        (
+            f"{part.flow_id} {part.run_key}",
+            part.state,
+            part.included,
+            part.excluded,
+            part.refusal or "",
+        )
+        for part in plan.parts
+    ]
+    said = (
+        f"{plan.included} task instances in {len(plan.parts)} runs,"
+        f" at most {plan.worst_case_executions} executions; "
+    )
+    said += ", ".join(
+        f"{plan.number(state)} {state}"
+        for state in ("planned", "done", "refused", "undone")
+        if plan.number(state)
+    )
+    if plan.state == "planned":
+        said += (
+            f"\nPlan {plan.batch_id} holds until {plan.expires_at:%H:%M:%S} UTC, if nothing moves."
+        )
+    return f"{table(('RUN', 'STATE', 'CLEARED', 'LEFT ALONE', 'BECAUSE'), lines)}\n\n{said}"
+
+
 def cleared(plan: ClearPlan) -> str:
     """The plan as a person reads it."""
     does = "would be cleared" if plan.dry_run else "cleared"
@@ -134,4 +221,6 @@ def cleared(plan: ClearPlan) -> str:
         said += (
             f"\nPlan {plan.plan_id} holds until {plan.expires_at:%H:%M:%S} UTC, if nothing moves."
         )
+    elif plan.can_be_undone:
+        said += f"\nUndo it, while nothing of it has started: manage.py tasks undo {plan.plan_id}"
     return f"{table(('TASK', 'WAS', 'THEN'), lines)}\n\n{said}"

@@ -10,15 +10,17 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
-from scheduler_app.models import Flow, FlowVersion, Run, TaskInstance
+from scheduler_app.models import Flow, FlowVersion, Run
 from scheduler_app.operations.guards import Action, admit, hold_flow_of
+from scheduler_app.operations.reaching import by_run
 from scheduler_app.operations.reasons import check_reason
 from scheduler_app.rules import clear as rules
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, from_dict
 from scheduler_app.rules.errors import Conflict, HeldForReview, InvalidInput, NotAllowed, NotFound
 from scheduler_app.rules.guards import ActionKind, Size
-from scheduler_app.rules.states import RunState
+from scheduler_app.rules.states import TASK_TERMINAL, RunState, TaskState
 from scheduler_app.transitions import clear as moves
+from scheduler_app.transitions import undo_clear as undo
 from scheduler_app.transitions.audit import record_audit
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.run import lock_run
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 AUDITED_MAX: Final = 500  # task instances named in an audit entry
 NOTE_CHARACTERS_MAX: Final = 1000
 DIFFERENCES_MAX: Final = 100  # named in a refusal
+UNDONE_MAX: Final = 5_000  # task instances whose rows are kept for an undo
+# Unfinished states without a process, a message or a trigger that a clear would end.
+PUT_BACK: Final = frozenset({TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE})
 
 _notices = Notices(settings.CACHE_URL)
 
@@ -46,6 +51,8 @@ class ClearPlan:
     run_id: int
     version: int  # number of the version that will execute
     new_run_attempt: int | None  # that begins; null: none does
+    run_key: str
+    can_be_undone: bool  # while nothing of it has started
     options: rules.Options
     included: tuple[rules.Choice, ...]
     excluded: tuple[rules.Choice, ...]
@@ -120,20 +127,14 @@ def clear_task_instances(
     where a freeze holds one of those that were named.
     """
     wanted = sorted(set(ti_ids))
-    if not wanted:
-        raise InvalidInput("Name at least one task instance.", field="task_instances")
-    found = dict(TaskInstance.objects.filter(pk__in=wanted).values_list("id", "run_id"))
-    missing = [ti_id for ti_id in wanted if ti_id not in found]
-    if missing:
-        message = f"there is no task instance {missing[0]}"
-        raise NotFound(message, field="ti")
-    if len(set(found.values())) > 1:
+    found = by_run(wanted)
+    if len(found) > 1:
         raise InvalidInput(
-            "The task instances are of several runs: clear one run at a time.",
+            "The task instances are of several runs: clear them as a batch.",
             field="task_instances",
         )
     return _clear(
-        run_id=found[wanted[0]],
+        run_id=next(iter(found)),
         ti_ids=wanted,
         actor=actor,
         options=options or rules.Options(),
@@ -184,16 +185,14 @@ def _clear(
     kind: ActionKind = ActionKind.CLEAR,
 ) -> ClearPlan:
     rules.check_options(options)
-    _check_note(note)
+    check_note(note)
     if dry_run:
         if plan_id is not None:
             raise InvalidInput(
                 "A plan is carried out with dry_run false; leave plan_id out to make a new one.",
                 field="plan_id",
             )
-        with transaction.atomic():
-            seen = _look(run_id, ti_ids, options, lock=False)
-            return _planned(uuid7(), seen, ti_ids, options, actor=actor, dry_run=True)
+        return plan_of(run_id=run_id, ti_ids=ti_ids, actor=actor, options=options)
     why = check_reason(reason)
     with transaction.atomic():
         if automated:
@@ -212,6 +211,68 @@ def _clear(
             plan = _planned(uuid7(), seen, ti_ids, options, actor=actor, dry_run=False)
         held = _carry_out(
             plan, seen, ti_ids, actor=actor, reason=why, note=note, automated=automated, kind=kind
+        )
+    if held is not None:
+        raise held  # not before: the review that it names is kept
+    return plan
+
+
+def plan_of(
+    *,
+    run_id: int,
+    ti_ids: Sequence[int] | None,
+    actor: str,
+    options: rules.Options,
+    batch_id: UUID | None = None,
+) -> ClearPlan:
+    """What clearing the run, or these of it, would do; it is kept, as a part of the batch if there is one."""
+    with transaction.atomic():
+        seen = _look(run_id, ti_ids, options, lock=False)
+        return _planned(
+            uuid7(), seen, ti_ids, options, actor=actor, dry_run=True, batch_id=batch_id
+        )
+
+
+def difference_now(plan_id: UUID) -> list[dict[str, Any]] | None:
+    """What is not as the plan says any more; ``None`` while it holds. Nothing is locked or written.
+
+    Raises what making a plan raises.
+    """
+    kept = moves.read_plan(connection.connection, plan_id=plan_id)
+    if kept is None:
+        raise NotFound(f"There is no plan {plan_id}.", field="plan_id")
+    seen = _look(kept["run_id"], kept["ti_ids"], rules.Options(**kept["options"]), lock=False)
+    if kept["hash"] == seen.hash:
+        return None
+    return rules.difference(kept["content"], seen.selection)[:DIFFERENCES_MAX]
+
+
+def carry_out_part(
+    plan_id: UUID, *, actor: str, reason: str, note: str | None, automated: bool = False
+) -> ClearPlan:
+    """A plan of a batch that was begun is carried out, if it still holds, however old it is.
+
+    A transaction of its own. Raises as ``clear_run``.
+    """
+    with transaction.atomic():
+        kept = moves.read_plan(connection.connection, plan_id=plan_id)
+        if kept is None:
+            raise NotFound(f"There is no plan {plan_id}.", field="plan_id")
+        if automated:
+            hold_flow_of(kept["run_id"])
+        options, ti_ids = rules.Options(**kept["options"]), kept["ti_ids"]
+        seen = _look(kept["run_id"], ti_ids, options, lock=True)
+        _hold_to(kept, seen)
+        plan = _plan(plan_id, kept["expires_at"], seen, options, dry_run=False)
+        held = _carry_out(
+            plan,
+            seen,
+            ti_ids,
+            actor=actor,
+            reason=reason,
+            note=note,
+            automated=automated,
+            kind=ActionKind.CLEAR,
         )
     if held is not None:
         raise held  # not before: the review that it names is kept
@@ -401,6 +462,7 @@ def _planned(
     *,
     actor: str,
     dry_run: bool,
+    batch_id: UUID | None = None,
 ) -> ClearPlan:
     kept = moves.keep_plan(
         connection.connection,
@@ -412,6 +474,7 @@ def _planned(
         content=rules.facts(seen.selection),
         actor=actor,
         valid_s=rules.PLAN_VALID_S,
+        batch_id=batch_id,
     )
     return _plan(plan_id, kept["expires_at"], seen, options, dry_run=dry_run)
 
@@ -431,11 +494,24 @@ def _plan(
         run_id=seen.run["id"],
         version=seen.version,
         new_run_attempt=seen.new_run_attempt,
+        run_key=seen.run["run_key"],
+        can_be_undone=_can_be_undone(seen),
         options=options,
         included=seen.selection.included,
         excluded=seen.selection.excluded,
         worst_case_executions=seen.selection.worst_case_executions,
         dry_run=dry_run,
+    )
+
+
+def _can_be_undone(seen: _Seen) -> bool:
+    """Whether nothing that it takes is under way, and the run stays in its version."""
+    states = [TaskState(one.state) for one in seen.selection.included]
+    return (
+        bool(states)
+        and len(states) <= UNDONE_MAX
+        and seen.version_id == seen.run["version_id"]
+        and all(state in TASK_TERMINAL or state in PUT_BACK for state in states)
     )
 
 
@@ -475,6 +551,13 @@ def _act(
     by: moves.Clear,
     note: str | None,
 ) -> None:
+    if plan.can_be_undone:
+        undo.keep_rows(
+            connection.connection,
+            plan_id=plan.plan_id,
+            run_id=plan.run_id,
+            ti_ids=[one.id for one in plan.included if one.id is not None],
+        )
     now = moves.clear_task_instances(
         connection.connection,
         cleared=[
@@ -550,7 +633,8 @@ def _told(states: Mapping[int, str]) -> dict[str, Any]:
     return told
 
 
-def _check_note(note: str | None) -> None:
+def check_note(note: str | None) -> None:
+    """Raises ``InvalidInput`` for a note that is too long."""
     if note is not None and len(note) > NOTE_CHARACTERS_MAX:
         raise InvalidInput(
             f"The note has {len(note)} characters; at most {NOTE_CHARACTERS_MAX} are kept.",

@@ -18,7 +18,9 @@ from scheduler_app.rules import mark as rules
 from scheduler_app.rules import run_outcome
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, from_dict
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from scheduler_app.rules.roles import Role
 from scheduler_app.rules.states import RUN_TERMINAL, TASK_TERMINAL, RunState, TaskState
+from scheduler_app.rules.ties import ties_of
 from scheduler_app.transitions import clear as clears
 from scheduler_app.transitions import mark as moves
 from scheduler_app.transitions.audit import record_audit
@@ -176,7 +178,11 @@ def mark_run(
     asked = _asked(actor, reason, callbacks=callbacks, note=note, dry_run=dry_run)
     with transaction.atomic():
         seen = _look(run_id, lock=not dry_run)
-        selection = rules.select_of_run(seen.candidates, target=target)
+        selection = rules.select_of_run(
+            seen.candidates,
+            target=target,
+            teardowns={t.task_id for t in seen.definition.tasks if t.role == Role.TEARDOWN},
+        )
         becomes, effect = _end_of(seen.run, selection, target)
         # A run that failed by itself is marked as failed all the same: then no policy tries it again.
         is_so = not selection.included and (
@@ -384,8 +390,8 @@ def _end_of(
     held = [one for one in selection.excluded if one.rule == rules.Rule.FROZEN]
     if held:
         return RunState(run["state"]), f"It ends as {target} once what is frozen in it was thawed."
-    if stopping:
-        return RunState(run["state"]), f"It ends as {target} when the last of it has stopped."
+    if stopping or any(one.rule == rules.Rule.TEARDOWN for one in selection.excluded):
+        return RunState(run["state"]), f"It ends as {target} when the last of it has ended."
     return target, f"It ends as {target} now."
 
 
@@ -413,6 +419,9 @@ def _settled(seen: _Seen, selection: rules.Selection) -> tuple[RunState, str] | 
         upstream=seen.upstream,
         trigger_rules={task.task_id: task.trigger_rule for task in seen.definition.tasks},
         instances=instances,
+        ties=ties_of(seen.definition),
+        # The run had ended: no group of it is tried again by itself.
+        given_up=[group.group_id for group in seen.definition.groups if group.retry is not None],
     )
     if decision.state is state:
         return None

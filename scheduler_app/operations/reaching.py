@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scheduler_app.models import Run, TaskInstance
+from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.errors import InvalidInput, NotFound
+from scheduler_app.rules.ties import members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,3 +68,37 @@ def with_dates(
             if (task_id, map_index) in keys and ti_id not in own:
                 own.append(ti_id)
     return {run_id: sorted(ti_ids) for run_id, ti_ids in sorted(wider.items()) if ti_ids}
+
+
+def of_run(
+    run_id: int,
+    *,
+    tasks: Sequence[tuple[str, int | None]] = (),
+    group: str | None = None,
+) -> list[int]:
+    """The task instances of the run that are named by task, with a map index or all of them, or by group.
+
+    A group takes the groups in it along. Raises ``NotFound`` for what the run does not have.
+    """
+    run = Run.objects.select_related("version").filter(pk=run_id).first()
+    if run is None:
+        message = f"there is no run {run_id}"
+        raise NotFound(message, field="run")
+    wanted = dict.fromkeys(tasks)
+    if group is not None:
+        definition = from_dict(run.version.definition)
+        if group not in {one.group_id for one in definition.groups}:
+            message = f"Run {run.run_key} has no group {group!r}."
+            raise NotFound(message, field="group")
+        wanted |= dict.fromkeys((task_id, None) for task_id in members(definition, group))
+    found = list(
+        TaskInstance.objects.filter(run_id=run_id, task_id__in={task_id for task_id, _ in wanted})
+        .order_by("id")
+        .values_list("id", "task_id", "map_index")
+    )
+    for task_id, index in tasks:
+        if not any(index in (None, at) for _, own, at in found if own == task_id):
+            which = task_id if index is None else f"{task_id} [{index}]"
+            message = f"Run {run.run_key} has no task {which}."
+            raise NotFound(message, field="tasks")
+    return [ti for ti, own, at in found if (own, None) in wanted or (own, at) in wanted]

@@ -38,6 +38,9 @@ class Rule(StrEnum):
     IS_SO = "is_so"  # it is in that state, or will be as soon as it has stopped
     ENDED = "ended"  # of a whole run, and it keeps what it came to
     FROZEN = "frozen"
+    TEARDOWN = (
+        "teardown"  # of a run that is marked: it takes away what a setup made, and runs first
+    )
     REMOVED = "removed"  # its task is not in the version that the run executes
 
 
@@ -131,13 +134,16 @@ def select(
     return _sorted(found)
 
 
-def select_of_run(candidates: Sequence[Candidate], *, target: RunState) -> Selection:
+def select_of_run(
+    candidates: Sequence[Candidate], *, target: RunState, teardowns: Collection[str] = ()
+) -> Selection:
     """What marking the whole run makes of each of its task instances.
 
     As success: what has not ended, failed or was given up counts as success. As failed: what had begun
-    fails, what had not is skipped. What ended otherwise keeps what it came to.
+    fails, what had not is skipped. What ended otherwise keeps what it came to, and a teardown that has not
+    ended goes by its rule, so that nothing stays behind.
     """
-    return _sorted([_choice_of_run(one, target) for one in candidates])
+    return _sorted([_choice_of_run(one, target, teardowns) for one in candidates])
 
 
 def _sorted(found: Sequence[Choice]) -> Selection:
@@ -147,11 +153,14 @@ def _sorted(found: Sequence[Choice]) -> Selection:
     )
 
 
-def _choice_of_run(one: Candidate, target: RunState) -> Choice:
+def _choice_of_run(one: Candidate, target: RunState, teardowns: Collection[str]) -> Choice:
     state = TaskState(one.state)
     failed = (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
     if state in TASK_TERMINAL and not (target is RunState.SUCCESS and state in failed):
         return _said(one, Rule.ENDED, f"It has ended as {state}, and keeps that.", None)
+    if one.task_id in teardowns and state not in TASK_TERMINAL:
+        effect = "It takes away what a setup made: it runs by its rule before the run ends."
+        return _said(one, Rule.TEARDOWN, effect, None)
     if target is RunState.SUCCESS:
         return _choice(one, Rule.ASKED, TaskState.SUCCESS)
     return _choice(one, Rule.ASKED, TaskState.FAILED if state in BEGUN else TaskState.SKIPPED)

@@ -295,17 +295,19 @@ def keep_plan(
     content: dict[str, Any],
     actor: str,
     valid_s: float,
+    batch_id: UUID | None = None,
 ) -> dict[str, Any]:
     """The plan is kept for so many seconds; what ``read_plan`` gives. Old unused ones are gone."""
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
-            "DELETE FROM clear_plan WHERE used_at IS NULL"
+            # Those of a batch go with it.
+            "DELETE FROM clear_plan WHERE used_at IS NULL AND batch_id IS NULL"
             " AND expires_at < clock_timestamp() - interval '1 day'"
         )
         cursor.execute(
             "INSERT INTO clear_plan (id, run_id, ti_ids, options, hash, content, actor, created_at,"
-            "  expires_at) VALUES (%s, %s, %s, %s, %s, %s, %s, clock_timestamp(),"
-            "  clock_timestamp() + make_interval(secs => %s))"
+            "  expires_at, batch_id) VALUES (%s, %s, %s, %s, %s, %s, %s, clock_timestamp(),"
+            "  clock_timestamp() + make_interval(secs => %s), %s)"
             " RETURNING expires_at",
             [
                 plan_id,
@@ -316,6 +318,7 @@ def keep_plan(
                 Jsonb(content),
                 actor,
                 valid_s,
+                batch_id,
             ],
         )
         row = cursor.fetchone()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management import follow, validate
 from scheduler_app.management.acts import (
     add_act,
+    add_clear_options,
     add_freeze,
     add_mark,
+    clear_batch,
     cleared,
     freeze_or_thaw,
+    go_on_with,
     marked,
     terminated,
 )
@@ -33,12 +37,15 @@ from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import flow_files, flow_versions, flows, runs
 from scheduler_app.queries.filters import FlowFilter, RunFilter
+from scheduler_app.queries.list_filter import LIMIT_MAX
 from scheduler_app.queries.scope import EVERYTHING
-from scheduler_app.rules.errors import InvalidInput, SchedulerError
+from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
 from scheduler_app.rules.mark import RUN_TARGETS
 from scheduler_app.rules.states import RunState
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     from django.core.management.base import CommandParser
 
     from scheduler_app.queries.runs import RunRow
@@ -51,7 +58,7 @@ class Command(BaseCommand):
 
     help = (
         "List, show, validate, pause, unpause, freeze and thaw flows; trigger, list, terminate,"
-        " mark, retry, freeze and thaw their runs."
+        " clear, mark, retry, freeze and thaw their runs."
     )
     requires_system_checks = ()
 
@@ -94,6 +101,7 @@ class Command(BaseCommand):
         ended.add_argument("run_id", metavar="RUN_ID")
         add_act(ended)
         add_json(ended)
+        _add_clear(verbs.add_parser("clear", help="run many runs of a flow anew, each as a whole"))
         said = verbs.add_parser("mark", help="say by hand that a run is success or failed")
         said.add_argument("state", metavar="STATE", choices=list(RUN_TARGETS))
         said.add_argument("flow_id", metavar="FLOW")
@@ -138,6 +146,7 @@ class Command(BaseCommand):
             "trigger": self._trigger,
             "runs": self._runs,
             "terminate": self._terminate,
+            "clear": self._clear,
             "mark": self._mark,
             "retry": self._retry,
             "cancel-retry": self._cancel_retry,
@@ -302,6 +311,33 @@ class Command(BaseCommand):
         )
         self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
 
+    def _clear(self, options: dict[str, Any]) -> None:
+        if options["go_on"] is not None:
+            self.stdout.write(go_on_with(options, self.stderr.write))
+            return
+        if options["plan"] is not None:
+            self.stdout.write(clear_batch(options, self.stderr.write))
+            return
+        if options["flow_id"] is None:
+            raise InvalidInput("Name a FLOW, a --plan, or what to --go-on with.")
+        flows.one(EVERYTHING, options["flow_id"])
+        query = {
+            "flow_id": options["flow_id"],
+            "state": options["state"],
+            "logical_date_gte": options["since"].isoformat() if options["since"] else "",
+            "logical_date_lte": options["until"].isoformat() if options["until"] else "",
+            "limit": str(LIMIT_MAX),
+        }
+        asked = RunFilter.from_query(query)
+        page = runs.page(asked, EVERYTHING)
+        found = [row.id for row in page.rows]
+        while page.next_cursor:
+            page = runs.page(asked.evolve(cursor=page.next_cursor), EVERYTHING)
+            found += [row.id for row in page.rows]
+        if not found:
+            raise NotFound(f"Flow {options['flow_id']} has no such runs: nothing would be cleared.")
+        self.stdout.write(clear_batch(options, self.stderr.write, run_ids=found))
+
     def _mark(self, options: dict[str, Any]) -> None:
         run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
         plan = mark_run(
@@ -368,6 +404,21 @@ class Command(BaseCommand):
 def _param(one: Told) -> str:
     default = "required" if one.default is None else f"default {one.default}"
     return "; ".join(part for part in (one.accepts, default, one.description) if part)
+
+
+def _add_clear(parser: ArgumentParser) -> None:
+    parser.add_argument("flow_id", metavar="FLOW", nargs="?")
+    parser.add_argument("--state", action="append", default=[], help="of runs; may be repeated")
+    parser.add_argument(
+        "--from", dest="since", metavar="DATE", type=moment, help="runs for this date and later"
+    )
+    parser.add_argument(
+        "--until", metavar="DATE", type=moment, help="runs for this date and earlier"
+    )
+    parser.add_argument("--go-on", type=UUID, metavar="ID", help="go on with a plan that was begun")
+    add_clear_options(parser)
+    add_act(parser)
+    add_json(parser)
 
 
 def _tasks(definition: FlowDefinition) -> str:

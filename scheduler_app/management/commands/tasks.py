@@ -11,8 +11,11 @@ from django.core.management.base import BaseCommand
 
 from scheduler_app.management.acts import (
     add_act,
+    add_clear_options,
     add_freeze,
     add_mark,
+    clear_batch,
+    clear_options,
     cleared,
     freeze_or_thaw,
     marked,
@@ -30,14 +33,15 @@ from scheduler_app.management.arguments import (
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.clear import clear_run, clear_task_instances
 from scheduler_app.operations.mark import Reach, mark_task_instances
+from scheduler_app.operations.reaching import of_run
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.set_next_retry import set_next_retry
 from scheduler_app.operations.terminate import terminate_task_instance
+from scheduler_app.operations.undo_clear import undo_clear
 from scheduler_app.queries import attempts, logs, runs, task_instances, why
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
-from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
 from scheduler_app.rules.mark import TASK_TARGETS
 from scheduler_app.rules.states import AttemptKind
@@ -150,17 +154,7 @@ class Command(BaseCommand):
         _add_task(ended, nargs=None)
         add_act(ended)
         add_json(ended)
-        said = verbs.add_parser(
-            "mark", help="say by hand that tasks are success, failed or skipped"
-        )
-        said.add_argument("state", metavar="STATE", choices=list(TASK_TARGETS))
-        said.add_argument("flow_id", metavar="FLOW")
-        said.add_argument("run_id", metavar="RUN_ID")
-        said.add_argument("task_ids", metavar="TASK", nargs="+")
-        said.add_argument("--map-index", type=int, metavar="N", help="of tasks that were mapped")
-        _add_reach(said)
-        add_mark(said)
-        add_json(said)
+        _add_mark(verbs.add_parser("mark", help="say by hand what tasks are"))
         held = verbs.add_parser("freeze", help="let nothing of a task start until its thaw")
         _add_task(held, nargs=None)
         add_freeze(held)
@@ -170,6 +164,10 @@ class Command(BaseCommand):
         add_act(freed)
         add_json(freed)
         _add_clear(verbs.add_parser("clear", help="run tasks, or a whole run, anew"))
+        undone = verbs.add_parser("undo", help="undo a clear of which nothing has started")
+        undone.add_argument("plan_id", metavar="PLAN", type=UUID)
+        add_act(undone)
+        add_json(undone)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """The verb's function has printed its answer."""
@@ -184,6 +182,7 @@ class Command(BaseCommand):
             "freeze": self._freeze_or_thaw,
             "thaw": self._freeze_or_thaw,
             "clear": self._clear,
+            "undo": self._undo,
         }
         try:
             verbs[options["verb"]](options)
@@ -312,15 +311,47 @@ class Command(BaseCommand):
             "dry_run": options["dry_run"],
             "plan_id": options["plan"],
             "note": options["note"],
-            "options": Options(**{key: options[key] for key in Options.__dataclass_fields__}),
+            "options": clear_options(options),
         }
-        if options["task_ids"]:
-            plan = clear_task_instances(ti_ids=_named(run.id, options), **asked)
-        elif options["include_upstream"] or options["include_downstream"]:
-            raise InvalidInput("--upstream and --downstream start from a TASK: name one.")
+        named = _named(run.id, options) if options["task_ids"] else []
+        if options["group"] is not None:
+            named += of_run(run.id, group=options["group"])
+        reach = [key for key in Reach.__dataclass_fields__ if options[key]]
+        if not named and reach:
+            flags = "--" + reach[0].removeprefix("include_")
+            raise InvalidInput(f"{flags} starts from a TASK or a --group: name one.")
+        if options["include_past"] or options["include_future"]:
+            dates = {"past": options["include_past"], "future": options["include_future"]}
+            self.stdout.write(clear_batch(options, self.stderr.write, ti_ids=named, **dates))
+            return
+        if named:
+            plan = clear_task_instances(ti_ids=named, **asked)
         else:
             plan = clear_run(run_id=run.id, **asked)
         self.stdout.write(as_json(plan) if options["json"] else cleared(plan))
+
+    def _undo(self, options: dict[str, Any]) -> None:
+        done = undo_clear(
+            plan_id=options["plan_id"],
+            actor=actor(),
+            reason=options["reason"],
+            dry_run=options["dry_run"],
+        )
+        does = "would be as before" if done.dry_run else "are as before"
+        self.stdout.write(
+            as_json(done) if options["json"] else f"{done.task_instances} task instances {does}."
+        )
+
+
+def _add_mark(parser: ArgumentParser) -> None:
+    parser.add_argument("state", metavar="STATE", choices=list(TASK_TARGETS))
+    parser.add_argument("flow_id", metavar="FLOW")
+    parser.add_argument("run_id", metavar="RUN_ID")
+    parser.add_argument("task_ids", metavar="TASK", nargs="+")
+    parser.add_argument("--map-index", type=int, metavar="N", help="of tasks that were mapped")
+    _add_reach(parser)
+    add_mark(parser)
+    add_json(parser)
 
 
 def _add_reach(parser: ArgumentParser) -> None:
@@ -341,25 +372,9 @@ def _add_clear(parser: ArgumentParser) -> None:
         "task_ids", metavar="TASK", nargs="*", help="none: the whole run, as a new run attempt"
     )
     parser.add_argument("--map-index", type=int, metavar="N", help="of tasks that were mapped")
-    for flag, key, means in (
-        ("--upstream", "include_upstream", "also what the named tasks wait for"),
-        ("--downstream", "include_downstream", "also what waits for the named tasks"),
-        ("--only-failed", "only_failed", "of these, only failed and upstream_failed ones"),
-        ("--only-running", "only_running", "of these, only running ones"),
-        ("--only-new", "only_new", "only add the tasks that are new in the newest version"),
-        ("--latest-version", "run_on_latest_version", "execute the flow's newest version"),
-    ):
-        parser.add_argument(flag, dest=key, action="store_true", help=means)
-    parser.add_argument(
-        "--drop-checkpoints",
-        dest="keep_checkpoints",
-        action="store_false",
-        help="begin without what earlier tries saved",
-    )
-    parser.add_argument("--note", help="the run's note from then on")
-    parser.add_argument(
-        "--plan", type=UUID, metavar="ID", help="carry out just this plan, if it still holds"
-    )
+    parser.add_argument("--group", metavar="GROUP", help="the tasks of this group, too")
+    _add_reach(parser)
+    add_clear_options(parser)
     add_act(parser)
     add_json(parser)
 

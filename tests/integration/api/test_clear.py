@@ -143,3 +143,58 @@ def test_nobody_clears_without_a_login_or_what_is_not_there(
     assert post(client, f"runs/{run.pk}", {}).status_code == 401
     assert post(api, "runs/999999999", {}).status_code == 404
     assert post(api, "task-instances/999999999", {}).status_code == 404
+
+
+def test_tasks_are_named_by_id_and_index_or_by_group(api: Client, run: Run) -> None:
+    plan = post(api, f"runs/{run.pk}", {"tasks": ["sum", ["tell", -1]]}).json()
+    assert [one["task_id"] for one in plan["included"]] == ["sum", "tell"]
+    assert post(api, f"runs/{run.pk}", {"tasks": [["sum", 9]]}).status_code == 404
+    assert post(api, f"runs/{run.pk}", {"tasks": [7]}).status_code == 400
+    assert post(api, f"runs/{run.pk}", {"group": "nope"}).status_code == 404
+
+
+def test_several_runs_are_cleared_by_filter_as_one_plan(api: Client, run: Run) -> None:
+    address = f"/api/v1/runs/clear/?flow_id={run.flow_id}&state=failed"
+
+    def send(body: Any, to: str = address) -> Any:
+        return api.post(to, body, content_type="application/json")
+
+    plan = send({"only_failed": True}).json()
+    assert (plan["state"], plan["included"], plan["worst_case_executions"]) == ("planned", 2, 4)
+    (part,) = plan["runs"]
+    assert (part["run"], part["state"], part["new_run_attempt"]) == (run.pk, "planned", 2)
+    assert send({"dry_run": False, "plan_id": plan["plan_id"]}).status_code == 400, "no reason"
+    TaskInstance.objects.filter(pk=ti_of(run, "tell").pk).update(state="skipped")
+    refused = send({"dry_run": False, "plan_id": plan["plan_id"], "reason": "late"})
+    assert refused.status_code == 409
+    assert refused.json()["difference"][0]["run"] == run.pk
+    plan = send({"only_failed": True}).json()
+    done = send({"dry_run": False, "plan_id": plan["plan_id"], "reason": "late"}).json()
+    assert (done["state"], done["runs"][0]["state"], done["reason"]) == ("ended", "done", "late")
+    told = api.get(f"/api/v1/clear-batches/{plan['plan_id']}/").json()
+    assert told == done
+    assert send({}, f"/api/v1/clear-batches/{plan['plan_id']}/go-on/").json() == done
+    undo = f"/api/v1/clears/{done['runs'][0]['plan_id']}/undo/"
+    assert send({"dry_run": True}, undo).json()["task_instances"] == 1
+    assert send({"reason": "wrong"}, undo).status_code == 200
+    assert Run.objects.get(pk=run.pk).run_attempt == 1
+    assert send({"reason": "wrong"}, undo).status_code == 409
+    assert send({}, "/api/v1/runs/clear/").status_code == 400, "nothing named, nothing filtered"
+    assert send({}, "/api/v1/runs/clear/?flow_id=nope").status_code == 400
+    assert send({}, "/api/v1/runs/clear/?nope=1").status_code == 400
+
+
+def test_task_instances_of_any_runs_are_cleared_as_one_plan(api: Client, run: Run) -> None:
+    def send(body: Any, query: str = "") -> Any:
+        address = f"/api/v1/task-instances/clear/{query}"
+        return api.post(address, body, content_type="application/json")
+
+    named = send({"task_instances": [ti_of(run, "sum").pk], "include_downstream": True}).json()
+    assert [part["included"] for part in named["runs"]] == [2]
+    past = send({"task_instances": [ti_of(run, "sum").pk], "include_past": True})
+    assert past.status_code in (200, 400), "by whether its run has a date"
+    found = send({}, f"?run={run.pk}&state=failed").json()
+    assert found["included"] == 1
+    done = send({"dry_run": False, "reason": "r"}, f"?run={run.pk}&state=failed").json()
+    assert done["state"] == "ended"
+    assert ti_of(run, "sum").state == "none"

@@ -443,3 +443,38 @@ def test_tasks_and_runs_are_marked_by_hand(call: Call, failed: Run) -> None:
     run = Run.objects.get(pk=failed.pk)
     assert (run.state, run.note) == ("failed", "n")
     assert call("flows", "mark", "failed", "nightly", "nope", "--reason", "r").code == 1
+
+
+# -- clears of several runs, and undo ---------------------------------------------------------
+
+
+def test_many_runs_are_cleared_as_they_were_previewed(call: Call, failed: Run) -> None:
+    preview = call("flows", "clear", "nightly", "--state", "failed", "--only-failed", "--dry-run")
+    assert preview.code == 1, "no such run: this one has not ended"
+    assert "nothing would be cleared" in preview.err
+    Run.objects.filter(pk=failed.pk).update(
+        state="failed", is_active=False, ended_at="2026-01-01T00:00Z"
+    )
+    preview = call("flows", "clear", "nightly", "--state", "failed", "--only-failed", "--dry-run")
+    assert "2 task instances in 1 runs, at most 4 executions; 1 planned" in preview.out
+    plan = preview.out.split("Plan ")[1].split()[0]
+    assert call("flows", "clear", "--plan", plan).code == 1, "it needs a reason"
+    done = call("flows", "clear", "--plan", plan, "--reason", "late", "--json")
+    assert (done.json["state"], done.json["parts"][0]["state"]) == ("ended", "done")
+    assert Run.objects.get(pk=failed.pk).run_attempt == 2
+    assert call("flows", "clear", "--go-on", plan).code == 0
+    undo = done.json["parts"][0]["plan_id"]
+    assert call("tasks", "undo", undo, "--dry-run").out.startswith("2 task instances would be")
+    assert call("tasks", "undo", undo, "--reason", "wrong flow").code == 0
+    assert Run.objects.get(pk=failed.pk).run_attempt == 1
+    assert call("tasks", "undo", undo, "--reason", "wrong flow").code == 1
+    assert call("flows", "clear", "--dry-run").code == 1
+    assert call("flows", "clear", "nope", "--dry-run").code == 1
+
+
+def test_a_task_is_cleared_for_other_dates_too(call: Call, failed: Run) -> None:
+    answer = call("tasks", "clear", *WHERE, "load", "--past", "--future", "--dry-run", "--json")
+    assert answer.code == 0
+    assert [part["run_id"] for part in answer.json["parts"]] == [failed.pk]
+    assert call("tasks", "clear", *WHERE, "--past", "--dry-run").code == 1
+    assert call("tasks", "clear", *WHERE, "--group", "nope", "--dry-run").code == 1

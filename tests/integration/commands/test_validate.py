@@ -117,14 +117,16 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
     verbs = {
         "flows": [
             *("list", "show", "validate", "trigger", "runs"),
-            *("terminate", "mark", "freeze", "thaw", "pause", "unpause"),
+            *("terminate", "clear", "mark", "retry", "cancel-retry"),
+            *("freeze", "thaw", "pause", "unpause"),
         ],
         "tasks": [
-            *("state", "why", "log", "event", "terminate", "mark", "freeze", "thaw", "clear"),
+            *("state", "why", "log", "event", "retry", "terminate", "mark"),
+            *("freeze", "thaw", "clear", "undo"),
         ],
-        "jobs": ["list", "stop"],
+        "jobs": ["list", "stop", "drain", "undrain"],
     }[command]
-    assert re.findall(r"^    (\w+) ", usage.out, re.MULTILINE) == verbs
+    assert re.findall(r"^    ([\w-]+) ", usage.out, re.MULTILINE) == verbs
     for verb in verbs:
         of_verb = call(command, verb, "--help")
         assert of_verb.code == 0

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler_app.models import Attempt, Run, TaskInstance
 from scheduler_app.operations.clear import clear_run, clear_task_instances
+from scheduler_app.operations.clear_batch import plan_batch
 from scheduler_app.rules import clear as rules
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
@@ -17,6 +18,8 @@ from scheduler_app.transitions.attempt import begin_anew
 from tests.vectors.cases import Case, cases, parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.world import World
 
 ABOUT_TO_RUN = "it runs without a clear: a second clear changes nothing"
@@ -45,26 +48,14 @@ DIFFERENT: Final = {
     "graph-unknown-id": "an id that matches nothing is an error",
     "external-id-dropped": "a handle belongs to the attempt, which is set aside with it",
 }
-MAPPED = "mapping does not exist yet"
+DATES: Final = (
+    "time-past",
+    "time-future",
+    "time-no-logical-date-past",
+    "time-no-logical-date-plain",
+)
 LATER: Final = {
-    "mapped-one-index": MAPPED,
-    "mapped-index-and-task": MAPPED,
-    "mapped-one-index-upstream": MAPPED,
-    "mapped-missing-index": MAPPED,
-    "group-one-index-upstream": "groups do not exist yet",
-    **dict.fromkeys(
-        (
-            "time-past",
-            "time-future",
-            "time-no-logical-date-past",
-            "time-no-logical-date-plain",
-            "range-until",
-            "range-both",
-            "validate-run-and-start",
-            "validate-run-and-end",
-        ),
-        "clears over several runs do not exist yet",
-    ),
+    "group-one-index-upstream": "mapped groups do not exist yet",
     **dict.fromkeys(
         (
             "version-precedence-0",
@@ -97,6 +88,12 @@ IN_TESTS: Final = {
     "clear-twice-then-schedule": "test_clear.py: clears one after the other",
     "clear-running-stop-failed": "test_clear.py: begins anew; tests/integration/scheduler/test_event_vectors.py",
     "clear-reschedule-then-schedule": "below, with its effect",
+    **dict.fromkeys(DATES, "below: the dates of the vectors"),
+    "range-until": "tests/integration/queries: logical_date_lte of runs; both ends are inclusive",
+    "range-both": "tests/integration/queries: logical_date_gte and logical_date_lte of runs",
+    "validate-run-and-start": "a clear of one run has no filter of dates: an unknown field is refused",
+    "validate-run-and-end": "the same",
+    "mapped-missing-index": "test_clear_batch.py: an index that matches nothing is an error",
 }
 NOT_HERE: Final = {**DIFFERENT, **LATER, **IN_TESTS}
 ALL = cases("clear")
@@ -193,7 +190,7 @@ def test_what_is_selected_is_what_the_vector_says(case: Case) -> None:
             rules.Candidate(
                 id=number,
                 task_id=one["task"],
-                map_index=-1,
+                map_index=one.get("map_index", -1),
                 state=one["state"],
                 try_number=one["try_number"],
                 attempt_id=f"attempt {number}",
@@ -203,12 +200,23 @@ def test_what_is_selected_is_what_the_vector_says(case: Case) -> None:
         upstream=upstream,
         retries=dict.fromkeys(upstream, 0),
         definition=definition_of(case),
-        asked=None if named is None else [n for n, i in enumerate(instances) if i["task"] in named],
+        asked=None
+        if named is None
+        else [
+            n
+            for n, i in enumerate(instances)
+            if i["task"] in named or [i["task"], i.get("map_index", -1)] in named
+        ],
         options=Options(**switches),
     )
-    wanted = set(case.wanted["selected"])
-    assert {one.task_id for one in found.included} == wanted
-    about = {one.task_id for one in found.included + found.excluded}
+    wanted = {one if isinstance(one, str) else tuple(one) for one in case.wanted["selected"]}
+    keyed = any(isinstance(one, tuple) for one in wanted)
+
+    def told(chosen: Sequence[rules.Choice]) -> set[Any]:
+        return {(one.task_id, one.map_index) if keyed else one.task_id for one in chosen}
+
+    assert told(found.included) == wanted
+    about = told(found.included + found.excluded)
     assert about >= wanted
     assert all(one.effect for one in found.excluded)
 
@@ -225,3 +233,24 @@ def test_a_run_that_had_ended_is_queued_with_a_run_attempt_more(world: World) ->
     run = Run.objects.get(pk=run_id)
     assert (run.state, run.run_attempt, run.started_at, run.ended_at) == ("queued", 2, None, None)
     assert run.queued_at is not None
+
+
+@parameters([one for one in ALL if one.id in DATES])
+def test_other_dates_are_those_that_the_vector_selects(world: World, case: Case) -> None:
+    flow = world.flow("f", [TaskDefinition(task_id="a")], max_active_runs=9)
+    runs = {}
+    for one in case.given["runs"]:
+        runs[one["id"]] = world.run(flow, one["id"])
+        world.play(runs[one["id"]], failing=["a"])
+        Run.objects.filter(pk=runs[one["id"]]).update(logical_date=one["logical"])
+    asked = case.when["api_clear"]
+    ti = TaskInstance.objects.get(run_id=runs[asked["run_id"]], task_id="a")
+    dates = {key: asked.get(f"include_{key}", False) for key in ("past", "future")}
+    if "error" in case.wanted:
+        with pytest.raises(InvalidInput):
+            plan_batch(actor="ada", ti_ids=[ti.pk], **dates)
+        return
+    made = plan_batch(actor="ada", ti_ids=[ti.pk], **dates)
+    assert {f"{part.run_key}/a" for part in made.parts if part.included} == set(
+        case.wanted["selected"]
+    )
