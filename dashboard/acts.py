@@ -43,6 +43,7 @@ class Field:
     value: str = ""
     hint: str = ""
     choices: Sequence[tuple[str, str]] = ()  # value, words
+    rows: int = 0  # of a text of several lines; 0: one line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

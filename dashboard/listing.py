@@ -26,6 +26,7 @@ FilterT = TypeVar("FilterT", bound="ListFilter")
 OF_PAGES: Final = frozenset({"tab", "attempt"})  # parameters that belong to pages, not to lists
 EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
+    | {"variables", "variable changes"}
     | {"lease events", "take-overs", "take-over items", "inquiries"}
     | {"records", "ghosts", "ghost audits", "incidents"}
 )

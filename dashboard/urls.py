@@ -22,6 +22,7 @@ from dashboard.views import (
     preferences,
     runs,
     task_instances,
+    variables,
 )
 from scheduler_app.rules.freezing import ScopeKind
 
@@ -125,4 +126,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/drain/", jobs.job_drain, {"is_drained": True}, name="job_drain"),
     path("jobs/<uuid:job_id>/undrain/", jobs.job_drain, {"is_drained": False}, name="job_undrain"),
     path("pools/", pools.pool_list, name="pool_list"),
+    path("variables/", variables.variable_list, name="variable_list"),
+    path("variables/new/", variables.variable_new, name="variable_new"),
+    path("variables/<path:key>/edit/", variables.variable_edit, name="variable_edit"),
+    path("variables/<path:key>/delete/", variables.variable_delete, name="variable_delete"),
+    path("variables/<path:key>/", variables.variable_detail, name="variable_detail"),
 ]

@@ -35,6 +35,7 @@ from scheduler_app.models import (
     TaskInstance,
     Trigger,
     Variable,
+    VariableChange,
 )
 from scheduler_app.rules import definition, states
 
@@ -385,6 +386,9 @@ def make_rest() -> None:
     found = Attempt(id=uuid7(1), shard=3, hostname="worker-1", pid=4001)  # nobody issued it
     make_take_over(attempt=found, at_s=(moment - START).total_seconds())
     Variable.objects.create(key="limit", value=[1, 2], updated_at=moment, updated_by="ana")
+    VariableChange.objects.create(
+        key="limit", version=1, at=moment, actor="ana", action="created", after=[1, 2]
+    )
     Case.objects.create(title="Twice?", opened_by="ana", opened_at=moment)
     Review.objects.create(
         guard="cooldown",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.parsers import FormParser, JSONParser
 from rest_framework.permissions import AllowAny
 from rest_framework.response import Response
 
@@ -38,13 +40,18 @@ class TokenIssue(ApiView):
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
+    parser_classes = (JSONParser, FormParser)  # type: ignore[assignment] # a form too, as Airflow's
+    is_short = False  # for a person at a command line
 
     @extend_schema(
         request=SignInSerializer, responses={HTTPStatus.CREATED: TokenSerializer}, auth=[]
     )
     def post(self, request: Request) -> Response:
         """A new token for this user."""
-        issued = issue_token(**bodies.checked(SignInSerializer, request))
+        lifetime_s = (
+            settings.CLI_TOKEN_LIFETIME_S if self.is_short else settings.API_TOKEN_LIFETIME_S
+        )
+        issued = issue_token(**bodies.checked(SignInSerializer, request), lifetime_s=lifetime_s)
         token = {
             "access_token": issued.token,
             "token_type": "Bearer",

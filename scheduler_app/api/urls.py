@@ -161,7 +161,14 @@ V1: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/undrain/", jobs.JobDrain.as_view(is_drained=False)),
     *listed("triggers", triggers.TriggerList, "<int:trigger>", triggers.TriggerDetail),
     *listed("pools", pools.PoolList, "<str:name>", pools.PoolDetail),
-    *listed("variables", variables.VariableList, "<str:key>", variables.VariableDetail),
+    path("variables/<path:key>/increment/", variables.VariableIncrement.as_view()),
+    *listed("variables", variables.VariableList, "<path:key>", variables.VariableDetail),
+    *listed(
+        "variable-changes",
+        variables.VariableChangeList,
+        "<int:change>",
+        variables.VariableChangeDetail,
+    ),
     *listed("cases", cases.CaseList, "<int:case>", cases.CaseDetail),
     *listed("reviews", reviews.ReviewList, "<int:review>", reviews.ReviewDetail),
     path("reviews/<int:review>/approve/", reviews.ReviewApprove.as_view()),
@@ -209,6 +216,7 @@ V1: list[URLPattern | URLResolver] = [
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("auth/token", tokens.TokenIssue.as_view(), name="api-token"),
+    path("auth/token/cli", tokens.TokenIssue.as_view(is_short=True)),
     path("healthz", health.healthz, name="healthz"),
     path("metrics", metrics.exposition, name="metrics"),
     path("api/v1/", include(V1)),

@@ -200,6 +200,10 @@ if any(len(key) < VARIABLE_KEY_CHARACTERS_MIN for key in VARIABLE_KEYS):
         f"DAYLIGHT_VARIABLE_KEYS: each key needs {VARIABLE_KEY_CHARACTERS_MIN} characters or more"
     )
 
+# How long a token of the API serves; one for a command line a shorter while.
+API_TOKEN_LIFETIME_S: Final = readers.number("DAYLIGHT_API_TOKEN_LIFETIME_S", 24 * 3600.0, least=1)
+CLI_TOKEN_LIFETIME_S: Final = readers.number("DAYLIGHT_CLI_TOKEN_LIFETIME_S", 3600.0, least=1)
+
 # -- Django -----------------------------------------------------------------------------------
 
 DEBUG: Final = readers.flag("DAYLIGHT_DEBUG", False)

@@ -7,6 +7,7 @@ from django.urls import include, path
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("api/v2/", include("scheduler_app.airflow_api.urls")),
     path("", include("scheduler_app.api.urls")),
     path("", include("dashboard.urls")),
 ]

@@ -7,6 +7,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from django.conf import settings
 from django.contrib.auth import authenticate
 from django.db import connection, transaction
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 TOKEN_BYTES: Final = 32  # of chance: 256 bits
-TOKEN_LIFETIME_S: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class IssuedToken:
     expires_at: datetime
 
 
-def issue_token(*, username: str, password: str) -> IssuedToken:
+def issue_token(*, username: str, password: str, lifetime_s: float | None = None) -> IssuedToken:
     """A new token acts as the user until it expires; only its digest is stored.
 
     A change of the password or the end of the account ends it at once.
@@ -45,7 +45,7 @@ def issue_token(*, username: str, password: str) -> IssuedToken:
             user_id=user.pk,
             digest=hashlib.sha256(token.encode()).hexdigest(),
             stamp=user.get_session_auth_hash(),
-            lifetime_s=TOKEN_LIFETIME_S,
+            lifetime_s=settings.API_TOKEN_LIFETIME_S if lifetime_s is None else lifetime_s,
         )
         record_audit(
             connection.connection,

@@ -19,7 +19,7 @@ from scheduler_app.transitions import variable as moves
 from scheduler_app.transitions.audit import record_audit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 TOPICS: Final = ("variables",)
 IMPORTED_MAX: Final = 10_000  # variables of one import
@@ -155,6 +155,34 @@ def import_variables(
             else:
                 done["changed" if written.has_changed else "kept"].append(key)
     return Imported(**{name: tuple(keys) for name, keys in done.items()})
+
+
+def reveal_variables(
+    *, keys: Collection[str], actor: str, reason: str
+) -> dict[str, dict[str, Any]]:
+    """The variables with their values in clear, as an import takes them; who saw them is audited.
+
+    Raises ``NotFound`` and ``CannotOpen``.
+    """
+    why = check_reason(reason)
+    found: dict[str, dict[str, Any]] = {}
+    with transaction.atomic():
+        connection.ensure_connection()
+        for key in sorted(keys):
+            row = moves.read_variable(connection.connection, key=key)
+            if row is None:
+                raise NotFound(f"there is no variable {key!r}", field="key")
+            raw = row.value if row.sealed is None else sealing.open_sealed(key, row.sealed)
+            found[key] = {"value": raw, "description": row.description, "is_secret": row.is_secret}
+            record_audit(
+                connection.connection,
+                actor=actor,
+                action="variable.reveal",
+                object_kind="variable",
+                object_id=key,
+                reason=why,
+            )
+    return found
 
 
 def rotate_keys(

@@ -383,6 +383,34 @@ class PoolFilter(ListFilter):
     name: tuple[str, ...] = field(default=(), metadata=text_of("name"))
 
 
+def _keys_with(texts: tuple[str, ...]) -> Q:
+    kept = Q()
+    for text in texts:
+        kept |= Q(key__icontains=text)
+    return kept
+
+
+def _secret_or_not(values: tuple[str, ...]) -> Q:
+    return Q(is_secret__in=[value == "yes" for value in values])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableChangeFilter(ListFilter):
+    """Which changes of variables."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "at")
+
+    key: tuple[str, ...] = field(default=(), metadata=text_of("key"))
+    actor: tuple[str, ...] = field(default=(), metadata=text_of("actor"))
+    action: tuple[str, ...] = field(
+        default=(), metadata=choice_of("action", ("created", "changed", "deleted"))
+    )
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("attempt_id"))
+    at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
+    at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableFilter(ListFilter):
     """Which variables."""
@@ -391,6 +419,9 @@ class VariableFilter(ListFilter):
     ORDER_DEFAULT: ClassVar[str] = "key"
 
     key: tuple[str, ...] = field(default=(), metadata=text_of("key"))
+    q: tuple[str, ...] = field(default=(), metadata=text_by(_keys_with))
+    secret: tuple[str, ...] = field(default=(), metadata=choice_by(_secret_or_not, shown.YES_NO))
+    updated_by: tuple[str, ...] = field(default=(), metadata=text_of("updated_by"))
     updated_at_gte: datetime | None = field(default=None, metadata=moment("updated_at__gte"))
     updated_at_lte: datetime | None = field(default=None, metadata=moment("updated_at__lte"))
 

@@ -32,6 +32,7 @@ from scheduler_app.queries import (
     take_overs,
     task_instances,
     triggers,
+    variable_changes,
     variables,
 )
 
@@ -57,6 +58,7 @@ NOUNS: Final[dict[str, tuple[lens.Noun[Any], type[ListFilter]]]] = {
         (triggers.NOUN, filters.TriggerFilter),
         (pools.NOUN, filters.PoolFilter),
         (variables.NOUN, filters.VariableFilter),
+        (variable_changes.NOUN, filters.VariableChangeFilter),
         (cases.NOUN, filters.CaseFilter),
         (reviews.NOUN, filters.ReviewFilter),
         (guards.NOUN, filters.GuardFilter),

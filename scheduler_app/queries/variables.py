@@ -27,6 +27,7 @@ class VariableRow:
     value: Any
     description: str
     is_secret: bool
+    version: int  # counts the changes
     updated_at: datetime
     updated_by: str
 

@@ -119,7 +119,7 @@ def _report(
 def _name(claimed: CallbackClaim) -> str:
     """How it signs what it writes."""
     of = claimed.flow_id if claimed.task_id is None else f"{claimed.flow_id}.{claimed.task_id}"
-    return f"{claimed.callback['on']} callback of {of}"
+    return f"{str(claimed.callback['on']).removeprefix('on_')} callback of {of}"
 
 
 def _callable_of(flow: Flow, claimed: CallbackClaim) -> callbacks.Callback:

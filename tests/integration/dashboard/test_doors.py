@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OPEN = {"login", "logout", "set_look"}
 ARGUMENTS = {
+    "key": "limit",
     "take_over": 1,
     "scope_id": 1,
     "flow_id": "nightly_sales",

@@ -16,6 +16,7 @@ from dashboard import urls as pages_of
 from scheduler_app.api import urls as api_of
 from scheduler_app.api.reading import NounList
 from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Incident, Run, TaskInstance
+from scheduler_app.operations.variables import set_variable
 from scheduler_app.queries import exports, nouns
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
 from scheduler_app.queries.scope import EVERYTHING
@@ -39,6 +40,8 @@ NO_PAGES = {
     "login", "logout", "set_look", "flow_pause", "flow_unpause", "job_stop", "job_drain", "job_undrain", "lease_release", "ghost_stop",
     "run_by_key", "attempt_log", "record_reviewed", "record_unreviewed",
     "incident_acknowledge",
+    "variable_new", "variable_edit", "variable_delete",  # forms
+    "runs_mark", "task_instances_mark",  # need a selection
     "run_terminate", "task_instance_terminate",  # plans of acts count what they would do
     *(f"{kind}_{verb}" for kind in ScopeKind for verb in ("freeze", "thaw")),
 }  # fmt: skip
@@ -73,6 +76,7 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
     raise_incident(world.connection, kind="nobody_listens", subject="q", message="Nobody listens.")
     incident = Incident.objects.get()
     take_over = factories.make_take_over(attempt=attempt)
+    set_variable(key="limit", value=[1, 2], actor="ana", reason="for the walk")
     return {
         "take_over": take_over.pk,
         "flow_id": "nightly_sales",
@@ -85,6 +89,7 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         "ghost": ghost.pk,
         "incident": incident.pk,
         "number": 1,
+        "key": "limit",
     }
 
 
@@ -116,7 +121,7 @@ def every_list(known: dict[str, Any]) -> Iterator[tuple[str, type[NounList]]]:
             continue
         address = "/api/v1/" + str(pattern.pattern)
         for name, value in filled(pattern, known, address).items():
-            for kind in ("str", "int", "uuid"):
+            for kind in ("str", "int", "uuid", "path"):
                 address = address.replace(f"<{kind}:{name}>", str(value))
         assert "<" not in address, address
         yield address, view
