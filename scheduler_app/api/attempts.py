@@ -35,6 +35,7 @@ class AttemptSerializer(StandingSerializer):
     kind = serializers.CharField()
     callback_on = serializers.CharField(allow_null=True)
     callback_name = serializers.CharField(allow_null=True)
+    callback_group = serializers.CharField(allow_null=True)
     callback_of = serializers.CharField(allow_null=True)
     try_number = serializers.IntegerField(allow_null=True)
     resume_index = serializers.IntegerField(allow_null=True)

@@ -141,6 +141,7 @@ def context_of(
     exception: ReportedError | None,
     reason: str | None,
     params: Mapping[str, Any],
+    group_id: str | None = None,
     key: str = "",
     url: str = "",
 ) -> dict[str, Any]:
@@ -154,6 +155,7 @@ def context_of(
     return {
         "callback": on,
         "callback_key": key,
+        "group": group_id,
         "url": url,
         "run": run,
         "dag_run": run,

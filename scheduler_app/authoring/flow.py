@@ -57,11 +57,13 @@ class Flow:
         calls: dict[str, TaskCall],
         definition: FlowDefinition | None,
         run_callbacks: callbacks.Callbacks,
+        group_callbacks: Mapping[str, callbacks.Callbacks],  # by group id
     ) -> None:
         self.flow_id = flow_id
         self.place = place
         self.calls = calls
         self.run_callbacks = run_callbacks
+        self.group_callbacks = group_callbacks
         self._definition = definition  # None for a faulty flow
 
     def definition(self) -> FlowDefinition:
@@ -136,7 +138,14 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
     faults += wrong
     if not wrong:
         _run_body(function, work)
-    made = Flow(flow_id, place, work.calls, _definition(work, fields), run_callbacks)
+    made = Flow(
+        flow_id,
+        place,
+        work.calls,
+        _definition(work, fields),
+        run_callbacks,
+        {group.group_id: group.callbacks for group in work.groups.values()},
+    )
     register(made, faults)
     return made
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, overload
 
+from scheduler_app.authoring import callbacks
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import current
 from scheduler_app.authoring.faults import (
@@ -20,6 +21,7 @@ from scheduler_app.authoring.options import BadOption, check_options, checked_de
 from scheduler_app.authoring.task import TaskFunction
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
 from scheduler_app.rules import definition
+from scheduler_app.rules.callbacks import OF_GROUP
 from scheduler_app.rules.definition import GroupDefinition, TriggerRule
 from scheduler_app.rules.roles import Role, Running
 
@@ -90,6 +92,7 @@ class Group(Step):
     doc: str = ""
     retry: definition.GroupRetry | None = None
     compensate: TaskFunction | None = None
+    callbacks: callbacks.Callbacks = field(default_factory=dict)
 
     @property
     def task_id(self) -> str:
@@ -125,6 +128,7 @@ class Group(Step):
             parent="" if self.parent is None else self.parent.group_id,
             doc=self.doc,
             retry=self.retry,
+            callbacks=callbacks.names_of(self.callbacks),
             line=self.place.line,
         )
 
@@ -270,7 +274,8 @@ def group(first: str | Callable[..., Any] | None = None, /, **options: object) -
     Options: group_id, prefix (whether its id stands before the ids in it), default_args (options for
     its tasks), doc; retry (a GroupRetry: the group is one unit, retried as a whole, and nothing of it
     counts outside before all of it has succeeded), compensate (a task that runs when the group is
-    given up, which makes it such a unit too).
+    given up, which makes it such a unit too),
+    on_retry_callback, on_success_callback, on_failure_callback (of such a unit).
     """
     place = place_of_caller()
     if first is None or isinstance(first, str):
@@ -296,6 +301,13 @@ def _enter(options: Mapping[str, object], place: Place, *, exact: bool) -> Group
     compensate = fields.get("compensate")
     if retry is None and compensate is not None:
         retry = definition.GroupRetry(max_attempts=1)
+    own = callbacks.taken_from(fields)
+    if own and retry is None:
+        raise refuse(
+            f"Group {group_id!r} has callbacks, and is no unit: it has no end of its own.",
+            "Give it retry=GroupRetry(...), or give its tasks the callbacks by default_args={...}.",
+            place,
+        )
     if retry is not None and (around := _unit_around(outer)) is not None:
         raise refuse(
             f"Group {group_id!r} is retried as a whole, and lies in group {around.group_id!r}, which"
@@ -313,6 +325,7 @@ def _enter(options: Mapping[str, object], place: Place, *, exact: bool) -> Group
         doc=fields.get("doc", ""),
         retry=retry,
         compensate=compensate,
+        callbacks=own,
     )
     target.groups[group_id] = made
     target.inside.append(made)
@@ -370,6 +383,7 @@ GROUP_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "retry": ("retry", option_checks.optional(_retry)),
     "compensate": ("compensate", option_checks.optional(_compensation)),
     "default_args": ("default_args", lambda value: value),  # checked by itself
+    **option_checks.callback_options(OF_GROUP),
 }
 
 

@@ -102,7 +102,10 @@ def letter_of(context: Mapping[str, Any], *, subject: str | None, text: str | No
     on = str(context["callback"])
     exception = context["exception"]
     url = str(context.get("url") or "")
+    group_id = context.get("group")
     what = f"{run.flow_id}.{ti.task_id}" if ti is not None else run.flow_id
+    if group_id is not None:
+        what = f"{run.flow_id}, group {group_id},"
     usual = one_line(f"{what} {_SAID.get(on, on)}: {run.run_id}")
     lines = [f"{what} {_SAID.get(on, on)}.", f"Run {run.run_id}"]
     if ti is not None:
@@ -125,6 +128,7 @@ def letter_of(context: Mapping[str, Any], *, subject: str | None, text: str | No
             "logical_date": None if run.logical_date is None else run.logical_date.isoformat(),
             "state": run.state if ti is None else ti.state,
             "task_id": None if ti is None else ti.task_id,
+            "group": group_id,
             "map_index": None if ti is None else ti.map_index,
             "try_number": None if ti is None else ti.try_number,
             "reason": context["reason"],

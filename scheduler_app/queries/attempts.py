@@ -38,6 +38,7 @@ class AttemptRow(lens.Standing):
     kind: str
     callback_on: str | None  # of a callback: what it is about, and what is called
     callback_name: str | None
+    callback_group: str | None  # of a callback of a group: its id
     callback_of: str | None  # id of the attempt that it is about; null: it is about no attempt
     try_number: int | None
     resume_index: int | None
@@ -88,6 +89,7 @@ _COLUMNS: Final[Mapping[str, str | Combinable]] = {
     "ti": "ti_id",
     "callback_on": KeyTextTransform("on", "callback"),
     "callback_name": KeyTextTransform("name", "callback"),
+    "callback_group": KeyTextTransform("group", "callback"),
     "callback_of": KeyTextTransform("of", "callback"),
 }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from scheduler_app.rules.states import RunState, TaskState
+from scheduler_app.rules.states import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,7 @@ class CallbackOn(StrEnum):
 
 OF_TASK: Final = tuple(CallbackOn)
 OF_RUN: Final = (CallbackOn.SUCCESS, CallbackOn.FAILURE)
+OF_GROUP: Final = (CallbackOn.RETRY, CallbackOn.SUCCESS, CallbackOn.FAILURE)
 
 # Upstream failed is not here: the task that failed has said so already, once.
 _AFTER: Final[Mapping[str, CallbackOn]] = {
@@ -51,8 +52,11 @@ class Call:
     name: str  # of the callable, for people
 
 
-def due(callbacks: Mapping[str, Sequence[str]], state: TaskState | RunState) -> tuple[Call, ...]:
-    """The callables that a move to ``state`` calls for, in the order of their list."""
+def due(callbacks: Mapping[str, Sequence[str]], state: str) -> tuple[Call, ...]:
+    """The callables that a move to ``state`` calls for, in the order of their list.
+
+    ``state``: of a task instance, a run or a group attempt.
+    """
     on = _AFTER.get(state)
     if on is None or on not in callbacks:
         return ()

@@ -121,6 +121,8 @@ class GroupDefinition:
     parent: str = ""  # id of the group that it lies in
     doc: str = ""
     retry: GroupRetry | None = None
+    # CallbackOn -> names; only where it is one unit, for only then it ends as a whole
+    callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     line: int | None = None
 
 
@@ -210,6 +212,8 @@ def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     _leave_out(raw, _SILENT_FLOW)
     for task in raw["tasks"]:
         _leave_out(task, _SILENT_TASK)
+    for group in raw.get("groups", ()):
+        _leave_out(group, {"callbacks": {}})
     return raw
 
 
@@ -268,6 +272,7 @@ def _group_from_dict(raw: dict[str, Any]) -> GroupDefinition:
         known = {f.name for f in fields(GroupRetry)}
         retry = {key: value for key, value in raw["retry"].items() if key in known}
         values["retry"] = GroupRetry(**retry)
+    values["callbacks"] = _callbacks_from_dict(raw)
     return GroupDefinition(**values)
 
 

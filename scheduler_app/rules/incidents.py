@@ -45,6 +45,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     NO_SCHEDULER: Kind(title="No scheduler gets on"),
     LIVE_GHOST: Kind(title="An execution without a record goes on"),
     "review_waits": Kind(title="An automatic action waits for a person"),
+    "flow_paused_by_failures": Kind(title="A flow was paused by itself"),
     "nobody_listens": Kind(title="Nobody listens on a queue"),
     "carrier_away": Kind(title="The carrier takes no messages"),
     "worker_not_reached": Kind(title="A worker is out of reach"),

@@ -69,6 +69,7 @@ def pause_if_failing(connection: psycopg.Connection[Any], *, flow_id: str, limit
         kind=INCIDENT,
         subject=flow_id,
         message=f"Flow {flow_id} was paused by itself. {reason} Unpause it once they are put right.",
+        flow_id=flow_id,
     )
     logger.warning("a flow was paused", extra={"flow_id": flow_id, "reason": reason})
     return True

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from scheduler_app.rules import group_retry
+from scheduler_app.rules import callbacks, group_retry
 from scheduler_app.rules.group_retry import Act, Cause, GroupAttemptFacts, GroupState
 from scheduler_app.rules.states import TaskState
 from scheduler_app.rules.ties import Unit, UnitState
 from scheduler_app.transitions import group_attempt as moves
+from scheduler_app.transitions.callback import GroupCallbacks, NewCallbacks, issue_for_groups
 from scheduler_app.transitions.clear import Cleared, NewGroupAttempt, clear_task_instances
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Taken:
     again: set[int] = field(default_factory=set)  # look at these runs at the next tick
     moved_runs: set[int] = field(default_factory=set)
     retry_in_s: dict[int, float] = field(default_factory=dict)  # run -> seconds
+    has_callbacks: bool = False  # some were issued: to be published
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,9 +203,10 @@ def _write(
     decisions: Sequence[tuple[_Group, GroupDecision]],
     taken: Taken,
 ) -> None:
-    begins, states = [], []
+    begins, states, called = [], [], []
     for one, decision in decisions:
         run_id, group_id = one.key
+        called += _calls(one, decision)
         if decision.in_s is not None:
             taken.retry_in_s[run_id] = min(
                 decision.in_s, taken.retry_in_s.get(run_id, decision.in_s)
@@ -244,6 +247,40 @@ def _write(
         taken.moved_runs.add(run_id)
     moves.begin(connection, attempts=begins)
     moves.write(connection, states=states)
+    issue_for_groups(connection, moved=called)
+    taken.has_callbacks |= bool(called)
+
+
+def _calls(one: _Group, decision: GroupDecision) -> list[GroupCallbacks]:
+    """What the move of the group's attempt calls for; asked before the move is known to the group.
+
+    Nothing, if it follows from what a person did, or from what it waits for, which has said so.
+    """
+    before = one.attempt
+    of_group = one.view.version.group_callbacks.get(one.unit.group_id)
+    if before is None or not of_group:
+        return []
+    by_hand = before.state == (
+        GroupState.FAILED if decision.act is Act.SUCCEED else GroupState.SUCCESS
+    )
+    if by_hand or (decision.act is Act.GIVE_UP and one.barred):
+        return []
+    state = _STATES.get(decision.act)
+    if decision.act is Act.RETRY and before.state != GroupState.UP_FOR_RETRY:
+        state = GroupState.UP_FOR_RETRY  # without a time of waiting, which would have said so
+    due = () if state is None else callbacks.due(of_group, state)
+    if state is None or not due:
+        return []
+    return [
+        GroupCallbacks(
+            run_id=one.view.run_id,
+            group_id=one.unit.group_id,
+            number=before.number,
+            token=one.view.token,
+            queue=one.view.version.queue,
+            new=NewCallbacks.of(due, state=state, reason=decision.reason or None),
+        )
+    ]
 
 
 _STATES = {

@@ -326,6 +326,7 @@ def _with_groups(
     taken = groups.take_step(connection, decided=[one for one in decided if one[1].units], now=now)
     outcome.again |= taken.again
     outcome.moved_runs |= taken.moved_runs
+    outcome.has_callbacks |= taken.has_callbacks
     for run_id, in_s in taken.retry_in_s.items():
         outcome.retry_in_s[run_id] = min(in_s, outcome.retry_in_s.get(run_id, in_s))
     return [one for one in ready if one.instance.ti_id not in taken.withheld]

@@ -31,6 +31,7 @@ class Version:
     pools: frozenset[str]
     past: dict[str, tuple[str, ...]]  # tasks that wait for the run before
     callbacks: dict[str, dict[str, tuple[str, ...]]]  # of the tasks that have some
+    group_callbacks: dict[str, dict[str, tuple[str, ...]]]  # of the groups that have some
     queue: str  # on which callbacks of its runs are delivered
 
 
@@ -71,6 +72,7 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         ties=ties_of(definition),
         pools=frozenset(task.pool for task in definition.tasks),
         callbacks={task.task_id: task.callbacks for task in definition.tasks if task.callbacks},
+        group_callbacks={one.group_id: one.callbacks for one in definition.groups if one.callbacks},
         queue=_queue(definition),
     )
 

@@ -128,6 +128,48 @@ def issue_for_run(
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCallbacks:
+    """What one move of a group attempt calls for. ``token``: of the lease that decided."""
+
+    run_id: int
+    group_id: str
+    number: int  # of the group attempt
+    token: int
+    queue: str
+    new: NewCallbacks
+
+
+def issue_for_groups(
+    connection: psycopg.Connection[Any], *, moved: Sequence[GroupCallbacks]
+) -> None:
+    """Each callable that these moves of group attempts call for has an issued attempt.
+
+    In the transaction of the moves, after them. They have no task instance; what they keep names
+    the group.
+    """
+    rows = [
+        (own, one, Jsonb({**row.obj, "group": one.group_id}))
+        for one in moved
+        for own, row in zip(one.new.ids, one.new.rows(None), strict=True)
+    ]
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            sql.load("issue_group_callbacks"),
+            {
+                "callback_id": [own for own, _, _ in rows],
+                "run": [one.run_id for _, one, _ in rows],
+                "group": [one.group_id for _, one, _ in rows],
+                "number": [one.number for _, one, _ in rows],
+                "token": [one.token for _, one, _ in rows],
+                "queue": [one.queue for _, one, _ in rows],
+                "callback": [row for _, _, row in rows],
+            },
+        )
+
+
 def tie_callbacks_to_claim(
     connection: psycopg.Connection[Any], *, names: Mapping[UUID, Sequence[str]]
 ) -> None:

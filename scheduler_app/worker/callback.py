@@ -126,12 +126,16 @@ def _callable_of(flow: Flow, claimed: CallbackClaim) -> callbacks.Callback:
     on = CallbackOn(claimed.callback["on"])
     index: int = claimed.callback["index"]
     found: tuple[callbacks.Callback, ...] = ()
-    if claimed.task_id is None:
+    group_id = claimed.callback.get("group")
+    if group_id is not None:
+        found = flow.group_callbacks.get(group_id, {}).get(on, ())
+    elif claimed.task_id is None:
         found = flow.run_callbacks.get(on, ())
     elif claimed.task_id in flow.calls:
         found = flow.calls[claimed.task_id].callbacks().get(on, ())
     if index >= len(found):
         owner = f"task {claimed.task_id!r}" if claimed.task_id else "the flow itself"
+        owner = f"group {group_id!r}" if group_id is not None else owner
         message = (
             f"Flow {flow.flow_id!r} has no {on}_callback number {index + 1} at {owner} when it is"
             " loaded on this host. Its file makes it from something outside; make that the same on"
@@ -144,11 +148,12 @@ def _callable_of(flow: Flow, claimed: CallbackClaim) -> callbacks.Callback:
 def _context(me: Child, flow: Flow, claimed: CallbackClaim) -> dict[str, Any]:
     said = claimed.callback
     is_of_run = claimed.task_id is None
+    group_id = said.get("group")
     run = RunPicture(
         flow_id=claimed.flow_id,
         run_id=claimed.run_key,
         run_type=claimed.run_type,
-        state=said["state"] if is_of_run else claimed.run_state,
+        state=said["state"] if is_of_run and group_id is None else claimed.run_state,
         run_attempt=claimed.run_attempt,
         logical_date=claimed.logical_date,
         data_interval_start=claimed.data_interval_start,
@@ -168,6 +173,7 @@ def _context(me: Child, flow: Flow, claimed: CallbackClaim) -> dict[str, Any]:
         exception=exception_of(claimed.error, reason) if is_bad else None,
         reason=reason,
         params={**flow.definition().params, **claimed.conf},
+        group_id=group_id,
         key=claimed.callback_key,
         url=_page(claimed),
     )

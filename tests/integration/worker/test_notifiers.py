@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler_app.operations.variables import set_variable
+from scheduler_app.rules.callbacks import Call
+from scheduler_app.transitions.callback import GroupCallbacks, NewCallbacks, issue_for_groups
 from tests import receivers
 from tests.integration.worker.test_callbacks import callbacks_of, message_of
+from tests.workshop import TOKEN
 
 if TYPE_CHECKING:
     from tests.workshop import Workshop
@@ -97,3 +101,44 @@ def test_what_cannot_be_sent_is_a_failed_callback_that_says_why_and_touches_noth
         assert row.outcome_reason is not None
         assert "DAYLIGHT_NOTIFIER_NETWORKS" in row.outcome_reason
     assert workshop.ti(message).state == "failed"
+
+
+OF_GROUP = """
+from scheduler_app.authoring import GroupRetry, group, flow, task
+
+def tell(context):
+    error = context["exception"]
+    print(context["callback"], context["group"], context["ti"], context["run"].state, error)
+
+@task
+def t():
+    raise OSError("no page 7")
+
+@flow
+def f():
+    with group("pay", prefix=False, retry=GroupRetry(max_attempts=1), on_failure_callback=tell):
+        t()
+"""
+
+
+def test_a_callback_of_a_group_is_called_with_the_group_and_the_run(
+    workshop: Workshop,
+) -> None:
+    message = workshop.issue_one(OF_GROUP)
+    workshop.deliver(message)
+    new = NewCallbacks.of(
+        [Call(on="on_failure", index=0, name="tell")], state="failed", reason="a failed."
+    )
+    moved = GroupCallbacks(
+        run_id=message.run_id, group_id="pay", number=1, token=TOKEN, queue="default", new=new
+    )
+    for _ in range(2):  # the same move again is not a second call
+        issue_for_groups(
+            workshop.connection,
+            moved=[
+                replace(moved, new=NewCallbacks.of(new.calls, state="failed", reason=new.reason))
+            ],
+        )
+    (row,) = callbacks_of(message.run_id)
+    assert workshop.deliver(message_of(row)).outcome == "success"
+    assert workshop.printed(message_of(row)) == "on_failure pay None running a failed.\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheduler_app.authoring import Task, callbacks, flow, task
+from scheduler_app.authoring import Task, callbacks, flow, group, task
 from scheduler_app.authoring.callback_context import (
     ReportedError,
     RunPicture,
@@ -260,3 +260,12 @@ def test_the_context_has_the_names_of_this_product_and_of_airflow() -> None:
     assert ti.duration == 5
     assert ti.xcom_pull(task_ids="up") == ("up", -1)
     assert ti.xcom_pull("up", key="another") is None
+
+
+def test_a_group_that_is_no_unit_has_no_end_to_call_for() -> None:
+    with pytest.raises(DefinitionError, match="default_args"):
+
+        @flow
+        def f() -> None:
+            with group("pay", on_failure_callback=print):
+                raise AssertionError("never reached")
