@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.addresses import carried, changed, is_lens_on
+from dashboard.markdown import rendered
 from dashboard.pictures import WORST_FIRST
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import states
@@ -328,6 +329,19 @@ def plainly(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(one) for one in value)
     return str(value)
+
+
+@register.filter
+def markdown(text: object) -> SafeString:
+    """A note in Markdown, as HTML that cannot do anything."""
+    return rendered(str(text))
+
+
+@register.filter
+def web_address(url: object) -> str:
+    """The address, if it leads over http or https; nothing for any other, whoever stored it."""
+    text = str(url)
+    return text if text.lower().startswith(("http://", "https://")) else ""
 
 
 @register.filter

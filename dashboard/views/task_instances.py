@@ -15,6 +15,7 @@ from dashboard.views.runs import of_task_instances
 from scheduler_app.operations.set_next_retry import set_next_retry
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import (
+    artifacts,
     attempts,
     executor_events,
     leadership,
@@ -76,6 +77,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         "tab": tab,
         "attempt": _current(reading, row, of_tab.get("log_attempt")),
         "near": leadership.near_task_instance(reading.scope, ti) if tab == TABS[0] else (),
+        "artifacts": artifacts.newest(artifacts.of_task(row)) if tab == TABS[0] else (),
         "tab_counts": _tab_counts(reading, row),
         **of_tab,
     }

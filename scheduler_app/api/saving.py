@@ -48,3 +48,16 @@ class PushedSerializer(serializers.Serializer[Any]):
     key = serializers.CharField()
     value = serializers.JSONField()
     at = serializers.DateTimeField()
+
+
+class ArtifactSerializer(serializers.Serializer[Any]):
+    """What an attempt shows under a key: a link ({"url"}), a table ({"columns", "rows"}), a note ({"text"})."""
+
+    key = serializers.CharField()
+    kind = serializers.CharField()
+    title = serializers.CharField()
+    body = serializers.JSONField()
+    try_number = serializers.IntegerField()
+    attempt_id = serializers.UUIDField()
+    at = serializers.DateTimeField()
+    is_newest = serializers.BooleanField()

@@ -14,6 +14,7 @@ from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializer
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.api.saving import (
+    ArtifactSerializer,
     CheckpointSaveSerializer,
     CheckpointSerializer,
     ProgressSerializer,
@@ -21,7 +22,7 @@ from scheduler_app.api.saving import (
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.set_next_retry import AWAY_MAX, set_next_retry
 from scheduler_app.operations.terminate import terminate_task_instance
-from scheduler_app.queries import saving, task_instances, why
+from scheduler_app.queries import artifacts, saving, task_instances, why
 from scheduler_app.queries.filters import TaskInstanceFilter
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class TaskInstanceDetailSerializer(TaskInstanceSerializer):
 
     why = WhySerializer()
     checkpoints = CheckpointSerializer(many=True)
+    artifacts = ArtifactSerializer(many=True)
 
 
 class TaskInstanceList(NounList):
@@ -98,7 +100,9 @@ class TaskInstanceDetail(ApiView):
         row = task_instances.one(self.scope, ti)
         told = WhySerializer(why.explain(self.scope, row)).data
         kept = CheckpointSerializer(saving.of_task(self.scope, row), many=True).data
-        return Response({**TaskInstanceSerializer(row).data, "why": told, "checkpoints": kept})
+        shown = ArtifactSerializer(artifacts.of_task(row), many=True).data
+        more = {"why": told, "checkpoints": kept, "artifacts": shown}
+        return Response({**TaskInstanceSerializer(row).data, **more})
 
 
 class TaskInstanceCheckpoint(ApiView):

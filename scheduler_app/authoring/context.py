@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
+from scheduler_app.authoring.artifacts import Artifacts, ArtifactServices
 from scheduler_app.authoring.deferral import Defer
 from scheduler_app.authoring.retrying import RetryAfter
 from scheduler_app.authoring.saving import Checkpoint, Progress, SavingServices, checked_key
@@ -20,7 +21,7 @@ RETURN_VALUE: Final = "return_value"  # the key under which a task's result is p
 _LOG: Final = logging.getLogger("daylight.task")
 
 
-class ContextServices(SavingServices, Protocol):
+class ContextServices(SavingServices, ArtifactServices, Protocol):
     """What the worker does for a task while it runs."""
 
     def still_mine(self) -> bool:
@@ -90,6 +91,11 @@ class Context:
     def checkpoint(self) -> Checkpoint:
         """What this task keeps for its next attempt: ``get``, ``set``, ``update``, ``flush``."""
         return Checkpoint(self.services)
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """What the task's page shows of its work: ``link``, ``table``, ``markdown``."""
+        return Artifacts(self.services)
 
     @property
     def progress(self) -> Progress:

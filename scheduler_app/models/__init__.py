@@ -7,6 +7,7 @@ What never happens here: decisions, saves that move state, signals.
 from __future__ import annotations
 
 from scheduler_app.models.api_token import ApiToken
+from scheduler_app.models.artifact import Artifact
 from scheduler_app.models.attempt import Attempt, AttemptLogChunk
 from scheduler_app.models.audit import (
     Alert,
@@ -38,6 +39,7 @@ from scheduler_app.models.variable import Variable, VariableChange
 __all__ = [
     "Alert",
     "ApiToken",
+    "Artifact",
     "Attempt",
     "AttemptLogChunk",
     "Audit",

@@ -99,3 +99,33 @@ def push(
             },
         )
         return cursor.fetchone() is not None
+
+
+def publish(
+    connection: psycopg.Connection[Any],
+    *,
+    ti_id: int,
+    attempt_id: UUID,
+    nonce: UUID,
+    fence: int,
+    key: str,
+    kind: str,
+    title: str,
+    body: Any,
+) -> bool:
+    """The attempt shows the artifact; false, and nothing changed, as of ``save``."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            sql.load("publish_artifact"),
+            {
+                "ti": ti_id,
+                "attempt": attempt_id,
+                "nonce": nonce,
+                "fence": fence,
+                "key": key,
+                "kind": kind,
+                "title": title,
+                "body": Jsonb(body),
+            },
+        )
+        return cursor.fetchone() is not None

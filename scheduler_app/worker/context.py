@@ -9,14 +9,16 @@ from uuid import UUID, uuid5
 
 from psycopg.rows import tuple_row
 
+from scheduler_app.authoring.artifacts import BYTES_MAX, TITLE_CHARACTERS_MAX
 from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.saving import FLOW, TASK, Superseded
 from scheduler_app.rules import values
-from scheduler_app.rules.errors import Conflict, NotFound
-from scheduler_app.transitions.checkpoint import push
+from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
+from scheduler_app.transitions.checkpoint import publish, push
+from scheduler_app.worker.report import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import psycopg
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from scheduler_app.transitions.attempt import Claim
     from scheduler_app.worker.refuse import Delivery
     from scheduler_app.worker.saver import Saver
+
+
+ARTIFACTS_MAX: Final = 100  # of one attempt
 
 
 def build_context(
@@ -69,7 +74,9 @@ class Services:
     value_bytes_max: int
     # Tasks of transactional groups that it is outside of, each with its group: visible once that succeeded.
     hidden: Mapping[str, str] = field(default_factory=dict)
+    hide: Callable[[str], str] = str  # secrets in texts that are shown
     _results: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _published: set[str] = field(default_factory=set)  # keys of artifacts
 
     def still_mine(self) -> bool:
         """Whether this attempt's result would be accepted now. Raises if the database is away."""
@@ -137,6 +144,33 @@ class Services:
         if not self.saver.ask(write):
             raise Superseded(f"The pushed value {key!r}")
 
+    def publish(self, key: str, kind: str, title: str, body: Any) -> None:
+        """The artifact is stored, without secrets. Raises ``Superseded`` and ``InvalidInput``."""
+        if key not in self._published and len(self._published) >= ARTIFACTS_MAX:
+            message = f"The task has published {ARTIFACTS_MAX} artifacts; it may show no more."
+            raise InvalidInput(message, key=key)
+        shown = _without_secrets(body, self.hide)
+
+        def write(connection: psycopg.Connection[Any]) -> bool:
+            is_stored = publish(
+                connection,
+                ti_id=self.delivery.ti_id,
+                attempt_id=self.delivery.attempt_id,
+                nonce=self.delivery.nonce,
+                fence=self.delivery.fence,
+                key=key,
+                kind=kind,
+                title=storable(self.hide(title), TITLE_CHARACTERS_MAX),
+                body=shown,
+            )
+            if not is_stored:
+                self.saver.refuse(connection, f"artifact: {key}")
+            return is_stored
+
+        if not self.saver.ask(write):
+            raise Superseded(f"The artifact {key!r}")
+        self._published.add(key)
+
     def pull(
         self, task_id: str, key: str | None, *, map_index: int, include_prior_tries: bool
     ) -> tuple[bool, Any]:
@@ -179,6 +213,17 @@ class Services:
                 [self.delivery.ti_id, self.delivery.attempt_id, self.delivery.nonce],
             )
             return cursor.fetchone() is not None
+
+
+def _without_secrets(body: Any, hide: Callable[[str], str]) -> Any:
+    """The body of an artifact as a column takes it: two levels of lists and dicts, and scalars."""
+    if isinstance(body, str):
+        return storable(hide(body), BYTES_MAX)
+    if isinstance(body, list):
+        return [_without_secrets(one, hide) for one in body]
+    if isinstance(body, dict):
+        return {name: _without_secrets(one, hide) for name, one in body.items()}
+    return body
 
 
 # Of the present try alone, unless earlier ones are wanted. Walk task_instance_unique, then

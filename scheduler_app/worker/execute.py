@@ -272,6 +272,7 @@ def _call(
         run_id=claimed.run_id,
         flow_id=claimed.flow_id,
         value_bytes_max=settings.RESULT_BYTES_MAX,
+        hide=me.hidden,
     )
     ctx = build_context(delivery, claimed, flow.definition(), services)
     needed = call.result_task_ids()

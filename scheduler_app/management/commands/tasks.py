@@ -38,7 +38,7 @@ from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.set_next_retry import set_next_retry
 from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.operations.undo_clear import undo_clear
-from scheduler_app.queries import attempts, logs, runs, task_instances, why
+from scheduler_app.queries import artifacts, attempts, logs, runs, task_instances, why
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
@@ -132,6 +132,9 @@ class Command(BaseCommand):
         log.add_argument("--all", action="store_true", help="of every attempt, oldest first")
         log.add_argument("--follow", action="store_true", help="go on until the attempt ends")
         add_json(log)
+        shown = verbs.add_parser("artifacts", help="the links, tables and notes of a task")
+        _add_task(shown, nargs=None)
+        add_json(shown)
         event = verbs.add_parser("event", help="tell a task what it waits for, or will wait for")
         _add_task(event, nargs=None)
         event.add_argument("--key", default="event", help="of its EventTrigger (event)")
@@ -139,17 +142,11 @@ class Command(BaseCommand):
             "--payload", metavar="JSON", type=json_value, help="what the resumed method gets (null)"
         )
         add_json(event)
-        again = verbs.add_parser(
-            "retry", help="begin the next try of a waiting task now, or at another time"
+        _add_retry(
+            verbs.add_parser(
+                "retry", help="begin the next try of a waiting task now, or at another time"
+            )
         )
-        _add_task(again, nargs=None)
-        when = again.add_mutually_exclusive_group()
-        when.add_argument("--at", metavar="TIME", type=moment, help="ISO 8601 with an offset")
-        when.add_argument(
-            "--after", metavar="DURATION", type=duration, help="from now: 90, 10m, 2h, 1d"
-        )
-        add_act(again)
-        add_json(again)
         ended = verbs.add_parser("terminate", help="end a task as failed, without a retry")
         _add_task(ended, nargs=None)
         add_act(ended)
@@ -175,6 +172,7 @@ class Command(BaseCommand):
             "state": self._state,
             "why": self._why,
             "log": self._log,
+            "artifacts": self._artifacts,
             "event": self._event,
             "retry": self._retry,
             "terminate": self._terminate,
@@ -247,6 +245,18 @@ class Command(BaseCommand):
                     _write(piece)
             except KeyboardInterrupt:
                 fail(f"No longer followed; attempt {attempt.id} goes on.", INTERRUPTED)
+
+    def _artifacts(self, options: dict[str, Any]) -> None:
+        found = artifacts.of_task(_task(options))
+        if options["json"]:
+            self.stdout.write(as_json(found))
+            return
+        for row in artifacts.newest(found):
+            self.stdout.write(f"== {row.title or row.key} ({row.kind}, try {row.try_number}) ==")
+            if row.kind == "table":
+                self.stdout.write(table(row.body["columns"], row.body["rows"]))
+            else:
+                self.stdout.write(row.body.get("url") or row.body.get("text", ""))
 
     def _event(self, options: dict[str, Any]) -> None:
         sent = send_event(
@@ -363,6 +373,17 @@ def _add_reach(parser: ArgumentParser) -> None:
         ("--future", "include_future", "also in runs of the flow for later dates"),
     ):
         parser.add_argument(flag, dest=key, action="store_true", help=means)
+
+
+def _add_retry(parser: ArgumentParser) -> None:
+    _add_task(parser, nargs=None)
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--at", metavar="TIME", type=moment, help="ISO 8601 with an offset")
+    when.add_argument(
+        "--after", metavar="DURATION", type=duration, help="from now: 90, 10m, 2h, 1d"
+    )
+    add_act(parser)
+    add_json(parser)
 
 
 def _add_clear(parser: ArgumentParser) -> None:
