@@ -54,20 +54,33 @@ class Layout:
     height: float
 
 
-def layout(upstream: Mapping[str, Collection[str]]) -> Layout:
-    """Where every task and edge goes. Raises ``DefinitionError`` for a cycle."""
-    return _layout(tuple((task, tuple(sorted(upstream[task]))) for task in sorted(upstream)))
+Size = tuple[float, float]  # width, height
+
+
+def layout(
+    upstream: Mapping[str, Collection[str]], sizes: Mapping[str, Size] | None = None
+) -> Layout:
+    """Where every task and edge goes. Raises ``DefinitionError`` for a cycle.
+
+    ``sizes`` holds the boxes that are no task's: those of groups with their tasks in them.
+    """
+    return _layout(
+        tuple((task, tuple(sorted(upstream[task]))) for task in sorted(upstream)),
+        tuple(sorted((sizes or {}).items())),
+    )
 
 
 @lru_cache(maxsize=CACHED_MAX)
-def _layout(items: tuple[tuple[str, tuple[str, ...]], ...]) -> Layout:
-    upstream = dict(items)
+def _layout(
+    items: tuple[tuple[str, tuple[str, ...]], ...], sized: tuple[tuple[str, Size], ...]
+) -> Layout:
+    upstream, sizes = dict(items), dict(sized)
     layer_of = _layers(upstream)
     chains = _chains(upstream, layer_of)
     columns = _columns(upstream, layer_of, chains)
     _order(columns, chains)
-    middle = _place(columns, chains)
-    return _draw(layer_of, columns, chains, middle)
+    middle = _place(columns, chains, sizes)
+    return _draw(layer_of, columns, chains, middle, sizes)
 
 
 # A point is a task (text) or a bend of a long edge (a tuple of upstream, downstream, layer).
@@ -172,42 +185,54 @@ def _crossings(columns: Sequence[Sequence[Point]], after: Mapping[Point, list[Po
     return total
 
 
-def _place(columns: Sequence[Sequence[Point]], chains: Sequence[Chain]) -> dict[Point, float]:
-    """The middle height of every point: as near to its neighbours as its column's order allows."""
+def _place(
+    columns: Sequence[Sequence[Point]], chains: Sequence[Chain], sizes: Mapping[str, Size]
+) -> dict[Point, float]:
+    """The middle height of every point: as near to its neighbours as its column's order allows.
+
+    The highest box begins at 0.
+    """
     before, after = _neighbours(chains)
     middle: dict[Point, float] = {}
     for column in columns:
         height = 0.0
         for above, point in zip((None, *column), column, strict=False):
-            height += _distance(above, point) if above is not None else 0.0
+            height += _distance(above, point, sizes) if above is not None else 0.0
             middle[point] = height
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
         near = before if forward else after
         for column in columns if forward else reversed(columns):
             wanted = [_mean(near.get(point, ()), middle, middle[point]) for point in column]
-            middle.update(zip(column, _apart(column, wanted), strict=True))
-    lowest = min(middle.values(), default=0.0)
-    return {point: at - lowest for point, at in middle.items()}
+            middle.update(zip(column, _apart(column, wanted, sizes), strict=True))
+    top = min((at - _half(point, sizes) for point, at in middle.items()), default=0.0)
+    return {point: at - top for point, at in middle.items()}
 
 
 def _mean(near: Sequence[Point], middle: Mapping[Point, float], default: float) -> float:
     return sum(middle[point] for point in near) / len(near) if near else default
 
 
-def _distance(above: Point, below: Point) -> float:
-    if isinstance(above, str) and isinstance(below, str):
-        return NODE_HEIGHT + GAP_Y
-    if isinstance(above, str) or isinstance(below, str):
-        return NODE_HEIGHT / 2 + GAP_Y
-    return BEND_GAP
+def _distance(above: Point, below: Point, sizes: Mapping[str, Size]) -> float:
+    if isinstance(above, tuple) and isinstance(below, tuple):
+        return BEND_GAP
+    return _half(above, sizes) + _half(below, sizes) + GAP_Y
 
 
-def _apart(column: Sequence[Point], wanted: Sequence[float]) -> list[float]:
+def _half(point: Point, sizes: Mapping[str, Size]) -> float:
+    """Half the height of what stands at the point."""
+    if isinstance(point, tuple):
+        return 0.0
+    return sizes[point][1] / 2 if point in sizes else NODE_HEIGHT / 2
+
+
+def _apart(
+    column: Sequence[Point], wanted: Sequence[float], sizes: Mapping[str, Size]
+) -> list[float]:
     """The heights nearest to the wanted ones (least squares) that keep the order and the distances."""
     offsets = [0.0]
     for above, below in pairwise(column):
-        offsets.append(offsets[-1] + _distance(above, below))
+        offsets.append(offsets[-1] + _distance(above, below, sizes))
     blocks: list[tuple[float, int]] = []  # mean, how many: pools of neighbours that pushed together
     for want, offset in zip(wanted, offsets, strict=False):
         mean, number = want - offset, 1
@@ -225,19 +250,24 @@ def _draw(
     columns: Sequence[Sequence[Point]],
     chains: Sequence[Chain],
     middle: Mapping[Point, float],
+    sizes: Mapping[str, Size],
 ) -> Layout:
-    lefts, widths = _column_places(columns)
-    top = MARGIN + NODE_HEIGHT / 2
-    nodes = [
-        Node(
-            task_id=task,
-            label=_label(task, widths[layer]),
-            x=round(lefts[layer], 1),
-            y=round(middle[task] + top - NODE_HEIGHT / 2, 1),
-            width=widths[layer],
+    lefts, widths, of_tasks = _column_places(columns, sizes)
+    top = MARGIN
+    nodes = []
+    for task, layer in layer_of.items():
+        width, height = sizes.get(task, (of_tasks[layer], NODE_HEIGHT))
+        nodes.append(
+            Node(
+                task_id=task,
+                label=_label(task, width),
+                x=round(lefts[layer], 1),
+                y=round(middle[task] + top - height / 2, 1),
+                width=width,
+                height=height,
+            )
         )
-        for task, layer in layer_of.items()
-    ]
+    ends = {node.task_id: round(node.x + node.width, 1) for node in nodes}
     edges = []
     for chain in chains:
         points: list[tuple[float, float]] = []
@@ -246,7 +276,9 @@ def _draw(
             y = round(middle[point] + top, 1)
             left, right = round(lefts[layer], 1), round(lefts[layer] + widths[layer], 1)
             if point is chain[0]:
-                points.append((right, y))
+                # Level to the end of its column, past wider boxes above and below it.
+                assert isinstance(point, str)
+                points += [(ends[point], y)] + ([(right, y)] if ends[point] < right else [])
             elif point is chain[-1]:
                 points.append((left, y))
             else:
@@ -260,17 +292,24 @@ def _draw(
     )
 
 
-def _column_places(columns: Sequence[Sequence[Point]]) -> tuple[list[float], list[float]]:
+def _column_places(
+    columns: Sequence[Sequence[Point]], sizes: Mapping[str, Size]
+) -> tuple[list[float], list[float], list[float]]:
+    """Where each column begins, how wide it is, and how wide the tasks in it are."""
     widths: list[float] = []
     lefts: list[float] = []
+    of_tasks: list[float] = []
     at = MARGIN
     for column in columns:
-        longest = max((len(point) for point in column if isinstance(point, str)), default=0)
+        tasks = [point for point in column if isinstance(point, str) and point not in sizes]
+        longest = max(map(len, tasks), default=0)
         width = longest * CHARACTER_WIDTH + LABEL_MARGIN
-        widths.append(min(max(width, NODE_WIDTH_MIN), NODE_WIDTH_MAX))
+        of_tasks.append(min(max(width, NODE_WIDTH_MIN), NODE_WIDTH_MAX))
+        boxes = [sizes[point][0] for point in column if isinstance(point, str) and point in sizes]
+        widths.append(max([*boxes, *([of_tasks[-1]] if tasks or not boxes else [])]))
         lefts.append(at)
         at += widths[-1] + GAP_X
-    return lefts, widths
+    return lefts, widths, of_tasks
 
 
 def _label(task_id: str, width: float) -> str:

@@ -6,15 +6,18 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dashboard.nested import label_of
 from dashboard.pictures import WORST_FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from dashboard.folding import Folding
     from scheduler_app.queries.attempts import Tries
     from scheduler_app.queries.runs import RunRow
     from scheduler_app.queries.task_instances import Cell
 
+DEPTH_MAX: Final = 3  # of groups in each other that a row is moved in for
 CELLS_MAX: Final = 10_000  # of one grid; more would help nobody
 
 
@@ -45,9 +48,14 @@ class GridCell:
 class GridRow:
     """One task, with a cell for each run; null where the run has no such task."""
 
-    task_id: str
+    task_id: str  # of a group: its id
     is_in_version: bool  # of the newest version
     cells: tuple[GridCell | None, ...]
+    label: str = ""
+    depth: int = 0  # how many groups are around it; at most 3 are told
+    tasks: int = 0  # of a group; 0 for a task
+    toggle: str | None = None  # of a group: what the address says once it is folded, or is not
+    is_folded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,8 @@ class Grid:
 
     runs: tuple[RunRow, ...]
     rows: tuple[GridRow, ...]
+    has_groups: bool = False
+    all_folded: str = ""  # what the address says once every group is folded
 
 
 def grid_of(
@@ -64,8 +74,13 @@ def grid_of(
     task_ids: Iterable[str],
     cells: Mapping[int, Sequence[Cell]],
     tries: Mapping[int, Tries],
+    group_of: Mapping[str, str] | None = None,
+    folding: Folding | None = None,
 ) -> Grid:
-    """The grid of these runs (newest first, as lists have them), tasks in the order of the version."""
+    """The grid of these runs (newest first, as lists have them), tasks in the order of the version.
+
+    A group is a row that shows the worst of its tasks; unless it is folded they stand under it.
+    """
     ordered = tuple(reversed(runs))
     by_place: dict[tuple[str, int], list[Cell]] = defaultdict(list)
     known = list(task_ids)
@@ -75,15 +90,83 @@ def grid_of(
             by_place[cell.task_id, run.id].append(cell)
             if cell.task_id not in known and cell.task_id not in former:
                 former.append(cell.task_id)
-    rows = tuple(
-        GridRow(
-            task_id=task_id,
-            is_in_version=task_id in known,
-            cells=tuple(_cell(by_place.get((task_id, run.id), ()), tries) for run in ordered),
+
+    def cells_of(task_ids: Sequence[str]) -> tuple[GridCell | None, ...]:
+        return tuple(
+            _cell(
+                [one for task_id in task_ids for one in by_place.get((task_id, run.id), ())], tries
+            )
+            for run in ordered
         )
-        for task_id in (*known, *sorted(former))
+
+    rows = [
+        GridRow(
+            task_id=line.id,
+            is_in_version=True,
+            cells=cells_of(line.task_ids),
+            label=line.label,
+            depth=min(line.depth, DEPTH_MAX),
+            tasks=len(line.task_ids) if line.is_group else 0,
+            toggle=folding.toggled(line.id) if line.is_group and folding else None,
+            is_folded=line.is_group and folding is not None and line.id in folding.folded,
+        )
+        for line in _lines(known, group_of or {}, folding)
+    ]
+    rows += [
+        GridRow(task_id=one, is_in_version=False, cells=cells_of([one]), label=one)
+        for one in sorted(former)
+    ]
+    groups = folding.groups if folding is not None else ()
+    return Grid(
+        runs=ordered,
+        rows=tuple(rows),
+        has_groups=bool(groups),
+        all_folded=",".join(sorted(group.group_id for group in groups)),
     )
-    return Grid(runs=ordered, rows=rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    id: str
+    label: str
+    depth: int
+    task_ids: Sequence[str]
+    is_group: bool = False
+
+
+def _lines(
+    task_ids: Sequence[str], group_of: Mapping[str, str], folding: Folding | None
+) -> Iterator[_Line]:
+    """The rows: a group where its first task would stand, then what is in it."""
+    around = {
+        task_id: folding.around(group_of.get(task_id, "")) if folding is not None else []
+        for task_id in task_ids
+    }
+    yield from _inside(task_ids, around, folding, 0)
+
+
+def _inside(
+    task_ids: Sequence[str],
+    around: Mapping[str, list[str]],
+    folding: Folding | None,
+    depth: int,
+) -> Iterator[_Line]:
+    done: set[str] = set()
+    for task_id in task_ids:
+        if len(around[task_id]) <= depth:
+            group_id = around[task_id][-1] if around[task_id] else ""
+            label = task_id.removeprefix(f"{group_id}.") if group_id else task_id
+            yield _Line(id=task_id, label=label, depth=depth, task_ids=[task_id])
+            continue
+        group_id = around[task_id][depth]
+        if group_id in done or folding is None:
+            continue
+        done.add(group_id)
+        inside = [one for one in task_ids if around[one][depth : depth + 1] == [group_id]]
+        label = label_of(folding, group_id)
+        yield _Line(id=group_id, label=label, depth=depth, task_ids=inside, is_group=True)
+        if group_id not in folding.folded:
+            yield from _inside(inside, around, folding, depth + 1)
 
 
 def _cell(instances: Sequence[Cell], tries: Mapping[int, Tries]) -> GridCell | None:

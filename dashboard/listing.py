@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from django.http import QueryDict
 
 from dashboard.addresses import changed
+from dashboard.folding import PARAMETER
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 RowT = TypeVar("RowT")
 FilterT = TypeVar("FilterT", bound="ListFilter")
 
-OF_PAGES: Final = frozenset({"tab", "attempt"})  # parameters that belong to pages, not to lists
+OF_PAGES: Final = frozenset({"tab", "attempt", PARAMETER})  # parameters that belong to pages, not to lists
 EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
     | {"variables", "variable changes"}

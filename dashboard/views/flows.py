@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import answer, listing
 from dashboard.addresses import came_from
+from dashboard.folding import PARAMETER, folding_of
 from dashboard.grids import grid_of
 from dashboard.pictures import picture_of
 from scheduler_app.operations.pause_flow import set_paused
@@ -120,24 +121,30 @@ def _grid(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, An
     )
     ids = [row.id for row in found.rows]
     task_ids: list[str] = []
+    group_of: dict[str, str] = {}
+    folding = None
     if flow.version_id is not None:
         definition = flow_versions.one(reading.scope, flow.version_id).graph()
         task_ids = [task.task_id for task in definition.tasks]
+        group_of = {task.task_id: task.group for task in definition.tasks}
+        folding = folding_of(definition, request.GET.get(PARAMETER, ""), by_default=True)
     grid = grid_of(
         runs=found.rows,
         task_ids=task_ids,
         cells=task_instances.cells(reading.scope, ids) if ids else {},
         tries=attempts.tries_of_runs(reading.scope, ids) if ids else {},
+        group_of=group_of,
+        folding=folding,
     )
     return {"list": found, "grid": grid}
 
 
 def _graph(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
-    del request
     if flow.version_id is None:
         return {}
     definition = flow_versions.one(reading.scope, flow.version_id).graph()
-    return {"picture": picture_of(definition), "tasks": definition.tasks}
+    picture = picture_of(definition, folded=request.GET.get(PARAMETER, ""))
+    return {"picture": picture, "tasks": definition.tasks}
 
 
 def _versions(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from dashboard import acts, answer, listing
 from dashboard.addresses import carried
+from dashboard.folding import PARAMETER
 from dashboard.pictures import picture_of
 from dashboard.timelines import timeline_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
@@ -18,6 +19,7 @@ from scheduler_app.queries import (
     attempts,
     executor_events,
     flow_versions,
+    groups,
     leadership,
     lens,
     run_attempts,
@@ -202,7 +204,14 @@ def _graph(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any
     cells = task_instances.cells(reading.scope, [run.id])[run.id]
     aside = AttemptFilter(run=(run.id,), filtered=Lens.ONLY, limit=ATTEMPTS_LIMIT)
     with_filtered = {row.ti for row in attempts.page(aside, reading.scope).rows if row.ti}
-    return {"list": found, "picture": picture_of(version.graph(), cells, with_filtered)}
+    picture = picture_of(
+        version.graph(),
+        cells,
+        with_filtered,
+        folded=request.GET.get(PARAMETER, ""),
+        groups={one.group_id: one for one in groups.of_run(reading.scope, run)},
+    )
+    return {"list": found, "picture": picture}
 
 
 def _timeline(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
