@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 RowT = TypeVar("RowT")
 FilterT = TypeVar("FilterT", bound="ListFilter")
 
-OF_PAGES: Final = frozenset({"tab", "attempt", PARAMETER})  # parameters that belong to pages, not to lists
+OF_PAGES: Final = frozenset(
+    {"tab", "attempt", PARAMETER}
+)  # parameters that belong to pages, not to lists
 EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
     | {"variables", "variable changes"}

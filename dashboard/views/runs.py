@@ -204,12 +204,14 @@ def _graph(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any
     cells = task_instances.cells(reading.scope, [run.id])[run.id]
     aside = AttemptFilter(run=(run.id,), filtered=Lens.ONLY, limit=ATTEMPTS_LIMIT)
     with_filtered = {row.ti for row in attempts.page(aside, reading.scope).rows if row.ti}
+    definition = version.graph()
+    units = groups.of_cells(reading.scope, run.id, definition, cells)
     picture = picture_of(
-        version.graph(),
+        definition,
         cells,
         with_filtered,
         folded=request.GET.get(PARAMETER, ""),
-        groups={one.group_id: one for one in groups.of_run(reading.scope, run)},
+        groups={one.group_id: one for one in units},
     )
     return {"list": found, "picture": picture}
 

@@ -12,11 +12,12 @@ from scheduler_app.rules import ties
 from scheduler_app.rules.group_retry import GroupAttemptFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from scheduler_app.queries.runs import RunRow
     from scheduler_app.queries.scope import Scope
+    from scheduler_app.queries.task_instances import Cell
     from scheduler_app.rules.definition import FlowDefinition, GroupDefinition
 
 
@@ -55,15 +56,23 @@ class GroupRow:
 def of_run(scope: Scope, run: RunRow) -> tuple[GroupRow, ...]:
     """Every group of the version that the run executes, outer ones before those in them."""
     definition = flow_versions.one(scope, run.version_id).graph()
+    cells = task_instances.cells(scope, [run.id])[run.id] if definition.groups else ()
+    return of_cells(scope, run.id, definition, cells)
+
+
+def of_cells(
+    scope: Scope, run_id: int, definition: FlowDefinition, cells: Sequence[Cell]
+) -> tuple[GroupRow, ...]:
+    """The same where the version and the task instances of the run have been read already."""
     if not definition.groups:
         return ()
     states = defaultdict(list)
-    for cell in task_instances.cells(scope, [run.id])[run.id]:
+    for cell in cells:
         if cell.filter_code is None:
             states[cell.task_id].append(cell.state)
     history: dict[str, list[GroupAttemptRow]] = defaultdict(list)
     budgets: dict[str, int] = {}
-    visible = scope.owned(Run.objects.filter(pk=run.id), "flow_id")
+    visible = scope.owned(Run.objects.filter(pk=run_id), "flow_id")
     for row in GroupAttempt.objects.filter(run__in=visible).order_by("group_id", "-number"):
         budgets.setdefault(row.group_id, row.budget_start)
         history[row.group_id].append(
