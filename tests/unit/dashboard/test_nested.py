@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @st.composite
 def flows(draw: st.DrawFn) -> FlowDefinition:
     """Tasks in groups, groups in groups, edges anywhere forward."""
-    groups = []
+    groups: list[GroupDefinition] = []
     for number in range(draw(st.integers(0, 4))):
         outer = draw(st.sampled_from(["", *(one.group_id for one in groups)]))
         groups.append(GroupDefinition(group_id=f"g{number}", parent=outer))
