@@ -272,11 +272,8 @@ def _database() -> dict[str, Any]:
     except addresses.BadAddress as error:
         raise ImproperlyConfigured(f"DATABASE_URL: {error}") from None
     database["OPTIONS"].setdefault("connect_timeout", 5)
-    # Who asks the server what its connections are for can tell them from those of the hot path.
-    database["OPTIONS"].setdefault(
-        "application_name", "daylight web" if IS_WEB else "daylight command"
-    )
     if IS_WEB:
+        database["OPTIONS"].setdefault("application_name", "daylight web")
         # A pooled connection may be of before a restart of the database.
         database["CONN_HEALTH_CHECKS"] = True
         # A page that asks for too much gives up before it slows the writers down.

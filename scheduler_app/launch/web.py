@@ -31,7 +31,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def serve(*, host: str, port: int) -> None:
+def serve(*, host: str, port: int, name: str = "") -> None:
     """Pages and API were served until SIGTERM or SIGINT. Raises ``SystemExit`` if it cannot start."""
     # uvicorn takes the signals while it serves, and gives them back to these when it has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -40,7 +40,7 @@ def serve(*, host: str, port: int) -> None:
     def stop() -> None:
         server.should_exit = True  # uvicorn looks at its next turn, as it does after a signal
 
-    job = JobRow(kind="web", detail={"host": host, "port": port}, on_stop=stop)
+    job = JobRow(kind="web", name=name, detail={"host": host, "port": port}, on_stop=stop)
     config = uvicorn.Config(
         APPLICATION,
         host=host,

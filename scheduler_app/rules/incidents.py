@@ -49,6 +49,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "nobody_listens": Kind(title="Nobody listens on a queue"),
     "carrier_away": Kind(title="The carrier takes no messages"),
     "worker_not_reached": Kind(title="A worker is out of reach"),
+    "same_name": Kind(title="Several processes carry one name"),
     "no_triggerer": Kind(title="No triggerer gets on"),
     "shard_without_lease": Kind(title="A shard has no lease"),
     "mass_heartbeat_loss": Kind(title="Workers fell silent together"),

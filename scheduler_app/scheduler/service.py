@@ -60,13 +60,13 @@ FlowWatch = Callable[[Callable[[dict[str, Any]], None], threading.Event], None]
 class Scheduler:
     """One scheduler process. ``run`` returns after ``stop`` with all leases released."""
 
-    def __init__(self, *, executor: Executor, watch_flows: FlowWatch) -> None:
+    def __init__(self, *, executor: Executor, watch_flows: FlowWatch, name: str = "") -> None:
         self._executor = executor
         self._watch_flows = watch_flows
         self._notices = Notices(settings.CACHE_URL)
         self._stopping = threading.Event()
         self._job = JobRow(
-            kind="scheduler", detail={"carrier": executor.carrier}, on_stop=self.stop
+            kind="scheduler", name=name, detail={"carrier": executor.carrier}, on_stop=self.stop
         )
         self._leases = Leases(
             holder=self._job.id,
@@ -322,6 +322,7 @@ class Scheduler:
         stations = reach.alive(connection, alive_s=settings.JOB_ALIVE_S)
         self._queue_slots = reach.queue_slots(stations, carrier=self._executor.carrier)
         reach.watch_for_unreached(connection, stations)
+        reach.watch_for_namesakes(connection, alive_s=settings.JOB_ALIVE_S)
         sweep.watch_for_leaderless(connection)
         issued, self._issued = self._issued, 0
         count(connection, "scheduler_attempts_issued_total", issued)

@@ -14,6 +14,7 @@ from django.conf import settings
 from scheduler_app.executors.celery import CARRIER, CeleryExecutor, broker_queue
 from scheduler_app.worker.appetite import Appetite
 from scheduler_app.worker.child import start_child
+from scheduler_app.worker.mouth import Mouth, OneAtATime, is_pushed, mouth, set_mouth
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -32,7 +33,7 @@ class CeleryConsumer:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._is_stopping = False
-        self._paused: Any = None  # the message consumer that was paused
+        self._mouth: Mouth | None = None
 
     @property
     def carrier(self) -> str:
@@ -42,22 +43,28 @@ class CeleryConsumer:
     def stop(self) -> None:
         """See ``Consumer.stop``."""
         self._is_stopping = True
+        if self._mouth is not None:
+            self._mouth.close()
         setattr(state, "should_stop", 0)  # noqa: B010 - the stub says it is always None
 
     def run(self, duties: Duties) -> int:
         """See ``Consumer.run``."""
         self._duties = duties
         self._app.conf.worker_lost_wait = POOL_LOST_WAIT_S
-        self._app.conf.worker_disable_prefetch = True
+        self._is_pushed = is_pushed(self._app)
+        self._app.conf.worker_disable_prefetch = not self._is_pushed
         self._app.conf.worker_pool_start_method = "fork"
         signals.setup_logging.connect(_keep_logging, weak=False)
         signals.worker_process_init.connect(_on_child, weak=False)
+        self._mouth = Mouth(size=duties.concurrency, executing=duties.executing)
+        set_mouth(self._mouth)
         controller = WorkController(
             app=self._app,
             hostname=f"{duties.name or 'worker'}-{duties.job_id}@{socket.gethostname()}",
             queues=[broker_queue(queue) for queue in duties.queues],
             concurrency=duties.concurrency,
             pool_cls="prefork",
+            consumer_cls=OneAtATime,
             loglevel="WARNING",
             ready_callback=self._on_ready,
             without_gossip=True,
@@ -76,7 +83,7 @@ class CeleryConsumer:
         return int(controller.exitcode or 0)
 
     def _has_room(self) -> bool:
-        if self._is_stopping or self._paused is not None:
+        if self._is_stopping or not mouth().may_eat:
             return False
         return self._duties.executing() < self._duties.concurrency
 
@@ -92,6 +99,7 @@ class CeleryConsumer:
             "the worker takes deliveries",
             extra={"queues": self._duties.queues, "concurrency": self._duties.concurrency},
         )
+        mouth().attend(consumer.task_consumer, is_pushed=self._is_pushed)
         consumer.hub.call_repeatedly(TURN_S, self._turn, consumer)
 
     def _turn(self, consumer: Any) -> None:
@@ -105,13 +113,8 @@ class CeleryConsumer:
         messages = consumer.task_consumer
         if messages is None or self._is_stopping:
             return
-        if not may_start and self._paused is not messages:
-            messages.cancel()
-            self._paused = messages
-        elif may_start and self._paused is not None:
-            if self._paused is messages:  # else a new connection to the broker consumes already
-                messages.consume()
-            self._paused = None
+        mouth().attend(messages, is_pushed=self._is_pushed)
+        mouth().let(may_start)
 
 
 def _keep_logging(**_: Any) -> None:

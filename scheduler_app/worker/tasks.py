@@ -18,6 +18,7 @@ from celery.worker.request import Request
 from scheduler_app.executors import delivery
 from scheduler_app.executors.celery import TASK_NAME
 from scheduler_app.worker.execute import execute_delivery
+from scheduler_app.worker.mouth import mouth
 from scheduler_app.worker.witness import witness
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class WitnessedRequest(Request):
 
     def accepted(self, pid: int, time_accepted: float) -> None:
         """A child has it."""
+        mouth().swallows()
         self.on_accepted(pid, time_accepted)  # type: ignore[arg-type]  # the stub says str
         witness().accepted(pid, self.id)
 
@@ -73,6 +75,7 @@ class WitnessedRequest(Request):
         """The child is through with it."""
         state.task_ready(self, successful=True)
         witness().returned(self._pid(), self.id, outcome)
+        mouth().is_through()
 
     def broke(self, exc_info: ExceptionInfo) -> None:
         """The child was lost, or this product's own code failed in it: never a failure of user code."""
@@ -81,6 +84,7 @@ class WitnessedRequest(Request):
             witness().lost(self._pid(), self.id, self._exit_code())
         else:
             witness().broke(self._pid(), self.id, str(exc_info))
+        mouth().is_through()
 
     def _exit_code(self) -> int | None:
         """Of the child that the pool has buried; minus the signal."""

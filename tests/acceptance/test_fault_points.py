@@ -239,6 +239,13 @@ def test_two_workers_of_one_name_are_two_workers(stage: Ground) -> None:
             f"twin-{number}", "worker", "--queues", "apart", "--name", "twin", "--concurrency", "2"
         )
     stage.stack.wait_for("both are there", lambda: len(_twins(stage)) == 2, within_s=60)
+    stage.stack.wait_for(
+        "a warning that two carry one name",
+        lambda: stage.rows(
+            "SELECT 1 FROM incident WHERE kind = 'same_name' AND subject = 'worker twin'"
+        ),
+        within_s=60,
+    )
     runs = [stage.run("drill_apart", seconds=0.5) for _ in range(4)]
     stage.recovered("two workers of one name", since, lambda: stage.ended(*runs))
     stage.all_holds()

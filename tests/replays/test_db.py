@@ -193,8 +193,7 @@ def _open(stack: Stack) -> dict[str, int]:
     """Open connections by what they say that they are for, less those of this test."""
     rows = stack.rows(
         "SELECT application_name AS name, count(*) AS n FROM pg_stat_activity"
-        " WHERE datname = current_database() AND application_name LIKE 'daylight %%'"
-        "  AND application_name <> 'daylight command' GROUP BY 1"
+        " WHERE datname = current_database() AND application_name LIKE 'daylight %%' GROUP BY 1"
     )
     return {row["name"]: row["n"] for row in rows}
 

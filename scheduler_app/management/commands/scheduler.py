@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduler_app.catalog.service import Catalog
 from scheduler_app.executors.choice import chosen_executor
@@ -26,6 +26,10 @@ class Command(BaseCommand):
     help = "Run a scheduler: holds leases, creates runs, dispatches tasks, judges events."
     requires_system_checks = ("daylight",)  # not those of pages, which it never serves
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        """What people call it."""
+        parser.add_argument("--name", default="", help="A label for people; owns nothing.")
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with all leases released."""
 
@@ -36,7 +40,7 @@ class Command(BaseCommand):
             executor = PatientExecutor(chosen_executor(), patience_s=settings.CARRIER_PATIENCE_S)
         except NoFolder as error:
             raise CommandError(str(error)) from None
-        scheduler = Scheduler(executor=executor, watch_flows=watch_flows)
+        scheduler = Scheduler(executor=executor, watch_flows=watch_flows, name=options["name"])
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
         if code := scheduler.run():

@@ -18,7 +18,8 @@ class Command(BaseCommand):
         """Where to listen."""
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on.")
         parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--name", default="", help="A label for people; owns nothing.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ends with its job row ended."""
-        serve(host=options["host"], port=options["port"])
+        serve(host=options["host"], port=options["port"], name=options["name"])

@@ -60,6 +60,7 @@ class Hall:
         self.log = folder / "hall.log"
         self.log.touch()
         self.broker_url = broker_url or settings.BROKER_URL
+        self.shows_messages = not self.broker_url.startswith("amqp")
         self.executor: Executor = (
             LocalExecutor(socket_folder(folder))
             if kind == "local"
@@ -147,6 +148,17 @@ class Hall:
         depth = self.executor.queue_depth(self.queue)
         assert depth is not None
         return depth
+
+    def forget_messages(self) -> None:
+        """What waits in the broker is gone; local workers keep theirs."""
+        if self.kind == "local":
+            return
+        if self.broker_url.startswith("redis"):
+            redis.Redis.from_url(self.broker_url).flushall()
+            return
+        with Celery("tests", broker=self.broker_url).connection_for_read() as connection:
+            channel: Any = connection.default_channel
+            channel.queue_purge(broker_queue(self.queue))
 
     def send_garbage(self) -> None:
         """What is no delivery has reached the worker."""

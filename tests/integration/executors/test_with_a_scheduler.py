@@ -6,7 +6,6 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import redis
 from django.conf import settings
 
 from scheduler_app.models import Attempt, ExecutorEvent, Incident, TaskInstance
@@ -140,8 +139,7 @@ def test_messages_that_are_lost_are_published_again_for_the_same_attempts(
     )
     issued = {attempt.pk for run_id in runs for attempt in hall.attempts(run_id)}
     # A broker forgets, a worker dies with what it had not started.
-    if hall.kind == "celery":
-        redis.Redis.from_url(settings.BROKER_URL).flushall()
+    hall.forget_messages()
     worker.kill()
     worker.wait()
     hall.start_worker()

@@ -151,11 +151,12 @@ def test_what_waits_behind_a_long_task_is_done_by_a_worker_that_comes_later(
     waiting = [workshop.issue_one(flow_of("return 1")) for _ in range(5)]
     hall.publish(*waiting)
     assert hall.depth() == 5
-    shown = hall.executor.waiting(hall.queue, limit=4)
-    assert shown is not None
-    assert {(each.queue, each.identity) for each in shown} == {(hall.queue, workshop.identity)}
-    assert {each.attempt_id for each in shown} <= {message.attempt_id for message in waiting}
-    assert (len(shown), hall.depth()) == (4, 5), "what is shown stays where it is"
+    if hall.shows_messages:
+        shown = hall.executor.waiting(hall.queue, limit=4)
+        assert shown is not None
+        assert {(each.queue, each.identity) for each in shown} == {(hall.queue, workshop.identity)}
+        assert {each.attempt_id for each in shown} <= {message.attempt_id for message in waiting}
+        assert (len(shown), hall.depth()) == (4, 5), "what is shown stays where it is"
     hall.start_worker(concurrency=1)
     assert [hall.ended(message).outcome for message in waiting] == ["success"] * 5
     assert workshop.attempt(long).state == "running"

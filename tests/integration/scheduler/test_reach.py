@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler_app.models import Attempt, Incident, Job
 from scheduler_app.scheduler import reach, sweep
 from scheduler_app.transitions.ids import uuid7
-from scheduler_app.transitions.job import start_job
+from scheduler_app.transitions.job import beat_job, start_job
 from tests.world import World, chain
 
 if TYPE_CHECKING:
@@ -18,6 +18,51 @@ LOCAL = "local at here:/data/workers"
 
 def start(raw: psycopg.Connection[Any], kind: str, *, pid: int = 4711, **detail: Any) -> None:
     start_job(raw, job_id=uuid7(), kind=kind, name="", hostname="host-1", pid=pid, detail=detail)
+
+
+def incidents(kind: str) -> list[str]:
+    return [*Incident.objects.filter(kind=kind, resolved_at=None).values_list("message", flat=True)]
+
+
+def test_live_processes_of_one_kind_and_name_are_told_of_until_they_are_not(
+    raw: psycopg.Connection[Any],
+) -> None:
+    """F5: they work side by side, and whoever reads the name is warned."""
+    ids = [uuid7() for _ in range(4)]
+    for pid, (job_id, kind, name) in enumerate(
+        zip(ids, ("scheduler",) * 3 + ("worker",), ("a", "a", "b", "a"), strict=True)
+    ):
+        start_job(raw, job_id=job_id, kind=kind, name=name, hostname="h", pid=pid, detail={})
+    reach.watch_for_namesakes(raw, alive_s=20)
+    assert incidents(reach.SAME_NAME) == [], "the first of them may have ended just before"
+    for job_id in ids:
+        beat_job(raw, job_id=job_id, progressed=True)
+    reach.watch_for_namesakes(raw, alive_s=20)
+    (message,) = incidents(reach.SAME_NAME)
+    assert "called scheduler 'a': h:0, h:1." in message
+    raw.execute("UPDATE job SET heartbeat_at = heartbeat_at - interval '1 hour' WHERE pid = 0")
+    reach.watch_for_namesakes(raw, alive_s=20)
+    assert incidents(reach.SAME_NAME) == []
+
+
+def test_a_process_that_was_killed_and_started_anew_has_no_namesake(
+    raw: psycopg.Connection[Any],
+) -> None:
+    """It counts as alive for some seconds more, but it never beat beside its successor."""
+    for pid in (1, 2):
+        job_id = uuid7()
+        start_job(raw, job_id=job_id, kind="worker", name="w", hostname="h", pid=pid, detail={})
+    beat_job(raw, job_id=job_id, progressed=True)
+    reach.watch_for_namesakes(raw, alive_s=20)
+    assert incidents(reach.SAME_NAME) == []
+
+
+def test_without_a_name_nobody_has_a_namesake(raw: psycopg.Connection[Any]) -> None:
+    for pid in (1, 2):
+        start(raw, "worker", pid=pid)
+    raw.execute("UPDATE job SET heartbeat_at = clock_timestamp() + interval '1 second'")
+    reach.watch_for_namesakes(raw, alive_s=20)
+    assert incidents(reach.SAME_NAME) == []
 
 
 def worker(raw: psycopg.Connection[Any], *queues: str, concurrency: int = 2, **detail: Any) -> None:

@@ -1,0 +1,106 @@
+"""How a Celery worker takes no message that no child of its can start now.
+
+Redis is asked for each message, so a full worker asks for none. AMQP pushes: a broker sends on as soon
+as one is acknowledged, and what a full worker was sent waits with it, out of sight, while other
+workers are idle. Here the broker may push one at a time, and is told to stop before the message that
+fills the worker is acknowledged; in one channel it heeds both in this order.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.worker.consumer import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AT_ONCE: Final = 1  # messages that the broker may push before one of them is acknowledged
+
+logger = logging.getLogger(__name__)
+
+
+class Mouth:
+    """Consumes while it may, and while a child is free. Called by the event loop alone."""
+
+    def __init__(self, *, size: int, executing: Callable[[], int]) -> None:
+        self._size = size
+        self._executing = executing
+        self._may_eat = True
+        self._messages: Any = None  # of the connection that is open now
+        self._is_pushed = False
+        self._is_shut = False
+
+    @property
+    def may_eat(self) -> bool:
+        """Whether anything may be started at all."""
+        return self._may_eat
+
+    def attend(self, messages: Any, *, is_pushed: bool) -> None:
+        """``messages`` is consumed from now on: it is of a new connection, or the same as before."""
+        if messages is self._messages:
+            return
+        self._messages, self._is_pushed, self._is_shut = messages, is_pushed, False
+        self._settle(self._executing())
+
+    def let(self, may_eat: bool) -> None:
+        """Whether anything may be started from now on."""
+        self._may_eat = may_eat
+        self._settle(self._executing())
+
+    def close(self) -> None:
+        """Nothing is consumed any more by its doing: the worker stops."""
+        self._messages = None
+
+    def swallows(self) -> None:
+        """A child has a message that is about to be acknowledged."""
+        self._settle(self._executing() + 1)
+
+    def is_through(self) -> None:
+        """A child has become free."""
+        self._settle(self._executing())
+
+    def _settle(self, executing: int) -> None:
+        wants = self._may_eat and not (self._is_pushed and executing >= self._size)
+        if self._messages is None or wants is not self._is_shut:
+            return
+        try:
+            if wants:
+                self._messages.consume()
+            else:
+                self._messages.cancel()
+        except Exception as error:  # noqa: BLE001 - each transport has its own errors
+            # The event loop finds out by itself, and comes with a new connection.
+            logger.info("the broker is not told", extra={"wants": wants, "error": str(error)})
+            return
+        self._is_shut = not wants
+
+
+class OneAtATime(Consumer):  # type: ignore[misc,unused-ignore] # the stubs differ by version
+    """Celery's consumer of an AMQP broker, with the least that it can ask for at once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if is_pushed(self.app):
+            self.initial_prefetch_count = AT_ONCE
+
+
+def is_pushed(app: Any) -> bool:
+    """Whether the broker sends without being asked."""
+    return bool(app.connection_for_read().transport.driver_type == "amqp")
+
+
+_mouth: Mouth | None = None
+
+
+def set_mouth(made: Mouth) -> None:
+    """This process's."""
+    global _mouth  # noqa: PLW0603 - one a process, as its witness
+    _mouth = made
+
+
+def mouth() -> Mouth:
+    """See ``set_mouth``."""
+    assert _mouth is not None, "the consumer runs"
+    return _mouth
