@@ -160,8 +160,7 @@ class Scheduler:
             sys.stderr.write("This is a fork of a scheduler; only its parent decides.\n")
             os._exit(COPY_EXIT_CODE)
         now = time.monotonic()
-        self._leases.loop_progressed()
-        self._job.progressed()
+        self._progressed()
         connection = self._connect()
         self._dirty |= wake.runs
         if wake.runs:
@@ -170,25 +169,35 @@ class Scheduler:
         if wake.leases or now >= self._next["balance"]:
             self._next["balance"] = now + settings.LEASE_RENEW_INTERVAL_S
             self._balance(connection)
+            self._progressed()
         terms = {s: t for s, t in self._leases.terms().items() if s not in self._unscanned}
         if not terms:
             return
         if wake.flows or now >= self._next["runs"]:
             self._create_runs(connection, terms)
+            self._progressed()
         if wake.events or now >= self._next["events"]:
             self._judge(connection, terms)
+            self._progressed()
         if now >= self._next["sweep"]:
             self._sweep(connection, terms)
+            self._progressed()
         if now >= self._next["retries"]:
             self._begin_run_attempts(connection, terms)
         if now >= self._next["audit"]:
             self._audit(connection, terms)
+            self._progressed()
         due = {run_id for run_id, at in self._retry_at.items() if at <= now}
         self._dirty |= due
         if self._dirty:
             self._tick(connection, terms)
         if wake.callbacks:
             self._publish_callbacks(connection, terms)
+
+    def _progressed(self) -> None:
+        """A step is done. Each counts: over a slow link a whole turn takes longer than a lease is trusted."""
+        self._leases.loop_progressed()
+        self._job.progressed()
 
     def _pause_s(self) -> float:
         now = time.monotonic()
@@ -328,6 +337,7 @@ class Scheduler:
         count(connection, "scheduler_attempts_issued_total", issued)
         refused, self._refused = self._refused, 0
         count(connection, "scheduler_turns_refused_total", refused)
+        self._progressed()
         active = sweep.active_runs(connection, shards=list(terms))
         self._dirty |= active
         self._waiting &= active
@@ -337,6 +347,7 @@ class Scheduler:
         has_callbacks = callbacks.any_live(connection, terms)
         callbacks.forget_lost(connection)
         try:
+            self._progressed()
             thawed = thaw_due(connection, leases=self._leases, terms=terms)
             if thawed:
                 self._dirty |= thawed
@@ -350,6 +361,7 @@ class Scheduler:
             if not (active or has_callbacks or self._had_callbacks):
                 return
             self._had_callbacks = has_callbacks
+            self._progressed()
             if has_callbacks:
                 self._publish_callbacks(connection, terms)
             messages = sweep.unpublished(
@@ -364,6 +376,7 @@ class Scheduler:
                 terms=terms,
                 served=self._queue_slots,
             )
+            self._progressed()
             sweep.watch_for_takers(connection, terms=terms, served=self._queue_slots)
             # Not in the first moments of a stack, when a triggerer may still be on its way.
             if time.monotonic() - self._started > settings.HEARTBEAT_DEAD_AFTER_S:
@@ -389,6 +402,7 @@ class Scheduler:
         except Fenced as error:
             self._leases.refused(connection, error, terms, "audit")
             raise
+        self._progressed()
         more += suspects(connection, shards=list(terms))
         audited = audit_ghosts(
             connection,

@@ -6,12 +6,14 @@ it alone can lose the database, or the broker. The servers are those of the test
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit
@@ -300,6 +302,70 @@ def test_a_worker_that_loses_the_broker_and_not_the_database(stage: Ground, link
     _end(stage, pid)
 
 
+def test_a_slow_database_costs_no_lease_below_the_deadline(stage: Ground, links: Links) -> None:
+    """F9: a tenth of a second there and back for two ttls. Leaders renew and decide, slower."""
+    stage.stack.wait_for("it is quiet", stage.is_settled, within_s=60)
+    before = _changes(stage)
+    links.database.slow(0.05)
+    since = boot_clock_s()
+    runs = [stage.run("drill_chain"), stage.run("drill_fan"), stage.run("drill_wait")]
+    stage.recovered("database link slow by 0.1 s", since, lambda: stage.ended(*runs))
+    stage.stack.wait_for(
+        "two ttls pass", lambda: boot_clock_s() > since + 2 * stage.ttl_s, within_s=60
+    )
+    links.heal()
+    stage.all_holds()
+    assert _changes(stage) == before, "nobody lost a shard"
+
+
+def test_leaders_of_a_database_that_is_too_slow_step_down_cleanly(
+    stage: Ground, links: Links
+) -> None:
+    """F9: an answer takes longer than a lease is trusted; nobody decides, and nobody pretends to."""
+    run_id = stage.run("drill_long", seconds=3)
+    stage.running(run_id)
+    stage.note_accepted()
+    demotions, refused = _demotions(stage), _fenced(stage)
+    links.database.slow(1.5)
+    since = boot_clock_s()
+    stage.stack.wait_for(
+        "it was slow for two ttls", lambda: boot_clock_s() > since + 2 * stage.ttl_s, within_s=60
+    )
+    links.heal()
+    healed = boot_clock_s()
+    more = stage.run("drill_chain")
+    stage.recovered("database link slow by 3 s", healed, lambda: stage.ended(run_id, more))
+    stage.all_holds()
+    assert _demotions(stage) > demotions, "they stopped deciding by themselves"
+    assert _fenced(stage) - refused <= _shards(stage), "at most the write under way was refused"
+
+
+def test_a_server_without_a_free_connection_costs_time_and_no_lease(
+    stage: Ground, links: Links
+) -> None:
+    """F25: somebody takes every connection that is left. Who leads has his own, and keeps them."""
+    del links
+    stage.stack.wait_for("it is quiet", stage.is_settled, within_s=60)
+    before = _changes(stage)
+    with ExitStack() as hog:
+        since = boot_clock_s()
+        with contextlib.suppress(psycopg.OperationalError):
+            while True:
+                hog.enter_context(psycopg.connect(os.environ["DATABASE_URL"]))
+        runs = [stage.run("drill_chain"), stage.run("drill_fan"), stage.run("drill_apart")]
+        stage.stack.wait_for(
+            "nobody gets one for two ttls",
+            lambda: boot_clock_s() > since + 2 * stage.ttl_s,
+            within_s=60,
+        )
+    healed = boot_clock_s()
+    worker = stage.stack.spawn("worker-late", "worker", "--queues", "apart", "--concurrency", "2")
+    stage.recovered("server without a free connection", healed, lambda: stage.ended(*runs))
+    stage.all_holds()
+    assert _changes(stage) == before, "nobody lost a shard"
+    _end(stage, worker)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk with little room."""
@@ -353,3 +419,18 @@ def test_a_full_disk_of_logs_costs_lines_and_no_result(
 def _demotions(stage: Ground) -> int:
     """How often a leader stopped leading by itself."""
     return sum(row["kind"] == "demoted" for row in stage.stack.rows("lease-events"))
+
+
+def _fenced(stage: Ground) -> int:
+    """Refused writes that are recorded."""
+    return sum(row["kind"] == "fenced_write" for row in stage.stack.rows("lease-events"))
+
+
+def _shards(stage: Ground) -> int:
+    return len(stage.stack.rows("leases"))
+
+
+def _changes(stage: Ground) -> Counter[str]:
+    """Lease events that say that somebody lost a shard."""
+    kinds = Counter(row["kind"] for row in stage.stack.rows("lease-events"))
+    return Counter({kind: kinds[kind] for kind in ("expired", "demoted", "fenced_write")})
