@@ -328,15 +328,7 @@ class Scheduler:
             settings.SCHEDULER_SWEEP_INTERVAL_S if self._doorbell.connected else POLL_INTERVAL_S
         )
         self._next["sweep"] = time.monotonic() + interval_s
-        stations = reach.alive(connection, alive_s=settings.JOB_ALIVE_S)
-        self._queue_slots = reach.queue_slots(stations, carrier=self._executor.carrier)
-        reach.watch_for_unreached(connection, stations)
-        reach.watch_for_namesakes(connection, alive_s=settings.JOB_ALIVE_S)
-        sweep.watch_for_leaderless(connection)
-        issued, self._issued = self._issued, 0
-        count(connection, "scheduler_attempts_issued_total", issued)
-        refused, self._refused = self._refused, 0
-        count(connection, "scheduler_turns_refused_total", refused)
+        self._watch(connection)
         self._progressed()
         active = sweep.active_runs(connection, shards=list(terms))
         self._dirty |= active
@@ -392,6 +384,18 @@ class Scheduler:
             self._dirty |= moved
             self._ticker.forget(moved)
             self._notices.changed(["runs", *(f"run:{run_id}" for run_id in moved)])
+
+    def _watch(self, connection: psycopg.Connection[Any]) -> None:
+        """Who is there is known, what is wrong with the stack is told, and what was done is counted."""
+        stations = reach.alive(connection, alive_s=settings.JOB_ALIVE_S)
+        self._queue_slots = reach.queue_slots(stations, carrier=self._executor.carrier)
+        reach.watch_for_unreached(connection, stations)
+        reach.watch_for_namesakes(connection, alive_s=settings.JOB_ALIVE_S)
+        sweep.watch_for_leaderless(connection)
+        issued, self._issued = self._issued, 0
+        count(connection, "scheduler_attempts_issued_total", issued)
+        refused, self._refused = self._refused, 0
+        count(connection, "scheduler_turns_refused_total", refused)
 
     def _audit(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
         """What should run, what does and what is under way are compared; tasks' histories grow."""

@@ -127,7 +127,7 @@ def test_b265_a_turn_that_the_database_refuses_is_begun_anew_and_counted(
         raise psycopg.errors.DeadlockDetected("deadlock detected")
 
     scheduler._guarded(deadlocks)
-    scheduler._guarded(lambda: scheduler._sweep(raw, {}))
+    scheduler._guarded(lambda: scheduler._watch(raw))
     row = raw.execute(
         "SELECT value FROM counter WHERE name = 'scheduler_turns_refused_total'"
     ).fetchone()
