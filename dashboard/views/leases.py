@@ -60,7 +60,7 @@ WINDOWS: Final = {
     "7d": timedelta(days=7),
 }
 WINDOW_DEFAULT: Final = "1h"
-TERM_ROWS_MAX: Final = 100  # of the table below the chart
+TERM_ROWS_MAX: Final = 50  # of the table below the chart
 
 
 @answer.page
@@ -75,12 +75,7 @@ def lease_list(request: HttpRequest) -> HttpResponse:
         "led": led,
         "sentence": sentence(led, reading.now),
         "shards": {one.lease.shard: one for one in led.shards},
-        "tab_counts": {
-            "shards": lens.counts(leases.NOUN, LeaseFilter(), reading.scope),
-            "take_overs": lens.counts(take_overs.NOUN, TakeOverFilter(), reading.scope),
-            "history": lens.counts(lease_events.NOUN, LeaseEventFilter(), reading.scope),
-            "inquiries": lens.counts(inquiries.NOUN, InquiryFilter(), reading.scope),
-        },
+        "tab_counts": _tab_counts(reading),
         "ttl_s": settings.LEASE_TTL_S,
         "renew_interval_s": settings.LEASE_RENEW_INTERVAL_S,
         "deadline_s": settings.LEASE_DEADLINE_S,
@@ -93,6 +88,19 @@ def lease_list(request: HttpRequest) -> HttpResponse:
         if one.lease.expires_at is not None
     }
     return answer.answer(request, "dashboard/lease_list.html", reading, context, topics=["leases"])
+
+
+def _tab_counts(reading: Reading) -> dict[str, lens.Counts]:
+    shards, taken, history, asked = lens.counts_together(
+        [
+            (leases.NOUN, LeaseFilter()),
+            (take_overs.NOUN, TakeOverFilter()),
+            (lease_events.NOUN, LeaseEventFilter()),
+            (inquiries.NOUN, InquiryFilter()),
+        ],
+        reading.scope,
+    )
+    return {"shards": shards, "take_overs": taken, "history": history, "inquiries": asked}
 
 
 def _shards(request: HttpRequest, reading: Reading) -> dict[str, Any]:
@@ -327,20 +335,31 @@ def _left_behind(request: HttpRequest, reading: Reading, taken: TakeOverRow) -> 
         query = {key: values[0] for key, values in asked.items()}
         return reverse(f"dashboard:{name}") + carried(request, {**query, **more})
 
+    counted = lens.counts_together(
+        [
+            (take_over_items.NOUN, by_scan),
+            (ghosts.NOUN, haunted),
+            (ghosts.NOUN, unowned),
+            (executor_events.NOUN, refused),
+            (lease_events.NOUN, fenced),
+            (attempts.NOUN, aside),
+        ],
+        scope,
+    )
     return {
         "since": since,
         "until": until,
-        "ghosts": lens.counts(take_over_items.NOUN, by_scan, scope).shown,
+        "ghosts": counted[0].shown,
         "ghosts_href": place + carried(request, {"decision": "ghost"}),
-        "haunted": lens.counts(ghosts.NOUN, haunted, scope).total,
+        "haunted": counted[1].total,
         "haunted_href": to("ghost_list", haunted.to_query(), filtered="1"),
-        "unowned": lens.counts(ghosts.NOUN, unowned, scope).total,
+        "unowned": counted[2].total,
         "unowned_href": to("ghost_list", unowned.to_query(), filtered="1"),
-        "refused": lens.counts(executor_events.NOUN, refused, scope).filtered,
+        "refused": counted[3].filtered,
         "refused_href": to("executor_event_list", refused.to_query(), filtered="only"),
-        "fenced": lens.counts(lease_events.NOUN, fenced, scope).shown,
+        "fenced": counted[4].shown,
         "fenced_href": to("lease_list", fenced.to_query(), tab="history"),
-        "aside": lens.counts(attempts.NOUN, aside, scope).filtered,
+        "aside": counted[5].filtered,
         "aside_href": to("attempt_list", aside.to_query(), filtered="only"),
     }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -12,28 +13,34 @@ from dashboard import acts, answer, listing
 from dashboard.addresses import carried
 from dashboard.folding import PARAMETER
 from dashboard.pictures import picture_of
-from dashboard.timelines import timeline_of
+from dashboard.timelines import Around, Axis, Lanes, timeline_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.queries import (
     attempts,
+    audit,
     executor_events,
     flow_versions,
+    ghosts,
     groups,
     leadership,
     lens,
     run_attempts,
     runs,
     task_instances,
+    terms,
 )
 from scheduler_app.queries.filters import (
     AttemptFilter,
+    AuditFilter,
     EventFilter,
+    GhostFilter,
     RunAttemptFilter,
     RunFilter,
     TaskInstanceFilter,
 )
-from scheduler_app.queries.list_filter import Lens
+from scheduler_app.queries.list_filter import LIMIT_MAX, VALUES_MAX, Lens
+from scheduler_app.rules import errors
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -56,7 +63,18 @@ TABS: Final = (
 )
 TASKS_LIMIT: Final = 200  # rows of the summary
 ASIDE_LIMIT: Final = 100  # rows of each kind on the tab of filtered records
+AXIS_WORDS: Final = {
+    Axis.COMPRESSED: "quiet times short",
+    Axis.REAL: "as it was",
+    Axis.ORDINAL: "step by step",
+}
+LANE_WORDS: Final = {Lanes.TASK: "by task", Lanes.HOST: "by process"}
+GHOSTS_MAX: Final = 50  # drawn beside one run
+ACTS_OF_MAX: Final = VALUES_MAX - 1  # task instances whose acts are drawn
 ATTEMPTS_LIMIT: Final = 500  # looked at for the task instances of one page
+
+
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 
 @answer.page
@@ -229,7 +247,76 @@ def _timeline(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, 
         run=(run.id,),
         kind=OF_TASKS,
     )
-    return {"list": found, "timeline": timeline_of(found.rows, now=reading.now)}
+    axis = _chosen(request, "axis", Axis)
+    lanes = _chosen(request, "lanes", Lanes)
+    around, counts = _around(reading, run, found.rows)
+    return {
+        "list": found,
+        "timeline": timeline_of(found.rows, now=reading.now, axis=axis, lanes=lanes, around=around),
+        "event_counts": counts,
+        "is_lens_on": reading.is_lens_on,
+        "axis": axis,
+        "axis_choices": [(one.value, AXIS_WORDS[one]) for one in Axis],
+        "lanes": lanes,
+        "lane_choices": [(one.value, LANE_WORDS[one]) for one in Lanes],
+    }
+
+
+def _chosen(request: HttpRequest, name: str, choices: type[ChoiceT]) -> ChoiceT:
+    asked = request.GET.get(name, "")
+    if not asked:
+        return next(iter(choices))
+    try:
+        return choices(asked)
+    except ValueError:
+        raise errors.InvalidInput(
+            f"{name}: {asked[:20]!r} is not one of {', '.join(choices)}.", parameter=name
+        ) from None
+
+
+def _around(
+    reading: Reading, run: RunRow, rows: tuple[AttemptRow, ...]
+) -> tuple[Around, lens.Counts]:
+    """What happened around these attempts; the filtered part of it while the lens is on."""
+    half = Lens.ALL if reading.is_lens_on else Lens.CURRENT
+    said = executor_events.page(
+        EventFilter(run=(run.id,), filtered=half, limit=LIMIT_MAX, order="received_at"),
+        reading.scope,
+    )
+    seen = ghosts.page(
+        GhostFilter(run=(run.id,), filtered=half, limit=GHOSTS_MAX, order="first_seen_at"),
+        reading.scope,
+    )
+    tis = sorted({row.ti for row in rows if row.ti is not None})[:ACTS_OF_MAX]
+    done = audit.page(
+        AuditFilter(
+            object_kind=("run", "task_instance"),
+            object_id=(str(run.id), *map(str, tis)),
+            limit=LIMIT_MAX,
+            order="at",
+        ),
+        reading.scope,
+    )
+    began = min((at for row in rows if (at := row.issued_at or row.started_at)), default=None)
+    ended = max((row.ended_at or reading.now for row in rows), default=reading.now)
+    led = (
+        terms.terms(reading.scope, since=began, until=ended, shards=(run.shard,)).terms
+        if began is not None
+        else ()
+    )
+    around = Around(
+        terms=led,
+        ghosts=seen.rows,
+        events=said.rows,
+        events_aside=said.counts.filtered,
+        acts=[
+            one
+            for one in done.rows
+            if (one.object_kind, one.object_id) == ("run", str(run.id))
+            or (one.object_kind == "task_instance" and one.object_id in {*map(str, tis)})
+        ],
+    )
+    return around, said.counts
 
 
 def _attempts(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:

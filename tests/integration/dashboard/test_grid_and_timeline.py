@@ -91,3 +91,59 @@ def test_a_run_that_issued_nothing_yet_has_no_picture_and_says_so(
     page = Page(reader, f"/runs/{scene.running}/?tab=timeline")
     assert page.response.status_code == 200
     assert not list(page.all("text"))
+
+
+def test_the_timeline_tells_who_led_what_was_said_who_haunts_and_what_people_did(
+    scene: Scene, reader: Client
+) -> None:
+    running = Attempt.objects.get(run_id=scene.running, is_live=True)
+    assert running.issued_at is not None
+    ghost = factories.make_ghost(
+        run_id=scene.running,
+        hostname="host-9",
+        pid=77,
+        first_seen_at=running.issued_at,
+        last_seen_at=running.issued_at,
+    )
+    factories.make_event(
+        attempt=running,
+        verdict="refused",
+        verdict_code="duplicate_delivery",
+        filter_code="duplicate_delivery",
+        received_at=running.issued_at,
+    )
+    freeze = reader.post(f"/runs/{scene.running}/freeze/", {"reason": "look", "mode": "drain"})
+    assert freeze.status_code == 302
+    address = f"/runs/{scene.running}/?tab=timeline"
+    clean, both = Page(reader, address), Page(reader, f"{address}&filtered=1")
+    assert not clean.faults
+    for page in (clean, both):
+        text = " ".join(page.text.split())
+        assert f"leader of shard {running.shard}" in text
+        assert "ghost host-9:77" in text
+        assert f"/ghosts/{ghost.pk}/" in " ".join(page.links())
+        assert "ana: freeze (look)" in text
+        assert any("Token" in "".join(e.itertext()) for e in page.all("title")), (
+            "a band for the term"
+        )
+    signs = [len(list(page.all("circle"))) for page in (clean, both)]
+    assert signs[0] < signs[1], "refused deliveries are drawn under the switch"
+    assert "filtered not drawn" in " ".join(clean.text.split())
+
+
+def test_the_lanes_of_a_timeline_are_tasks_or_processes_and_a_wrong_choice_is_told(
+    scene: Scene, reader: Client
+) -> None:
+    address = f"/runs/{scene.healed}/?tab=timeline&filtered=1"
+    for more in ("lanes=host", "axis=real", "axis=ordinal", "lanes=task&axis=compressed"):
+        page = Page(reader, f"{address}&{more}")
+        assert page.response.status_code == 200, more
+        assert len(page.rows()) == page.counts().total, more
+    by_host = Page(reader, f"{address}&lanes=host")
+    place = Attempt.objects.filter(run_id=scene.healed, hostname__isnull=False).first()
+    assert place is not None
+    labels = {"".join(e.itertext()) for e in by_host.all("text")}
+    assert f"{place.hostname}:{place.pid}" in labels
+    wrong = Page(reader, f"{address}&axis=log")
+    assert wrong.response.status_code == 400
+    assert "is not one of compressed, real, ordinal" in wrong.text

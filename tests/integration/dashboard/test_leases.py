@@ -110,7 +110,9 @@ def test_who_led_when_is_a_chart_with_a_table_that_says_the_same(
     bands = [e for e in page.all("rect") if "band" in e.get("class", "").split()]
     assert len(bands) >= 16
     (table,) = (e for e in page.all("table") if "Terms, newest first" in "".join(e.itertext()))
-    assert len(list(table.iter("tbody"))) == LeaseEvent.objects.filter(kind="acquired").count()
+    assert (
+        len(list(table.iter("tbody"))) == LeaseEvent.objects.filter(kind="acquired").count() == 32
+    )
     one = Page(reader, "/leases/?tab=terms&shard=3&since=24h")
     assert "Who led when: shard 3" in _text(one)
     wrong = Page(reader, "/leases/?tab=terms&since=9y")
