@@ -21,6 +21,11 @@ def manual_run_key(at: datetime) -> str:
     return f"manual__{at.isoformat()}"
 
 
+def backfill_run_key(logical_date: datetime) -> str:
+    """``backfill__2026-01-31T02:00:00+00:00``."""
+    return f"backfill__{logical_date.isoformat()}"
+
+
 def check_run_key(run_key: str) -> str:
     """The same key. Raises ``InvalidInput`` with the rule if it is outside it."""
     if not RUN_ID.fullmatch(run_key):

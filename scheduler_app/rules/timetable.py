@@ -122,6 +122,32 @@ def next_interval(
     return DataInterval(start=start, end=end)
 
 
+def intervals_between(
+    definition: FlowDefinition, *, first: datetime, last: datetime, at_most: int
+) -> list[DataInterval]:
+    """At most so many intervals whose logical dates are from ``first`` to ``last``, oldest first.
+
+    The flow's own start and end date are no bounds. Empty without a schedule.
+    """
+    schedule = definition.timetable or definition.schedule
+    if schedule is None:
+        return []
+    long = as_schedule(schedule)
+    times = fire_times(schedule, definition.timezone, instant(definition.start_date))
+    is_trigger = long.planner == Planner.TRIGGER
+    reach = timedelta(seconds=long.interval_s) if is_trigger else timedelta()
+    at = times.at_or_following(first + reach)
+    found: list[DataInterval] = []
+    while at is not None and at - reach <= last and len(found) < at_most:
+        following = times.following(at)
+        if is_trigger:
+            found.append(DataInterval(start=at - reach, end=at))
+        elif following is not None:
+            found.append(DataInterval(start=at, end=following))
+        at = following
+    return found
+
+
 def instant(text: str | None) -> datetime | None:
     """A stored time as an instant."""
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)

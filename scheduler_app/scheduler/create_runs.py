@@ -103,7 +103,8 @@ def _due_flows(connection: psycopg.Connection[Any], shards: list[int]) -> list[d
             "  f.next_interval_start, f.next_interval_end, f.last_interval_start,"
             "  f.last_interval_end, clock_timestamp() AS now,"
             "  (SELECT count(*) FROM run r WHERE r.flow_id = f.flow_id AND r.is_active"
-            "    AND r.filter_code IS NULL AND r.run_type = 'scheduled')::int AS active"
+            "    AND r.filter_code IS NULL AND r.run_type = 'scheduled'"
+            "    AND r.backfill_id IS NULL)::int AS active"
             " FROM flow f JOIN flow_version v ON v.id = f.current_version_id"
             " WHERE f.shard = ANY(%s) AND NOT f.is_paused AND f.removed_at IS NULL"
             "  AND f.frozen_at IS NULL AND f.next_interval_end <= clock_timestamp()"
@@ -233,6 +234,7 @@ def _cancel_oldest(connection: psycopg.Connection[Any], flow_id: str) -> None:
         cursor.execute(
             "SELECT id, run_key, state FROM run WHERE flow_id = %s AND is_active"
             " AND filter_code IS NULL AND run_type = 'scheduled' AND frozen_at IS NULL"
+            " AND backfill_id IS NULL"
             " ORDER BY logical_date LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED",
             [flow_id],
         )

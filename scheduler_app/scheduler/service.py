@@ -20,6 +20,7 @@ from scheduler_app.processes.job import JobRow
 from scheduler_app.rules.errors import Fenced
 from scheduler_app.scheduler import callbacks, deadlines, orphans, reach, run_retries, sweep
 from scheduler_app.scheduler.audit_ghosts import audit_ghosts
+from scheduler_app.scheduler.backfills import advance_backfills
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
 from scheduler_app.scheduler.duplicate_runs import find_duplicate_runs
@@ -277,10 +278,16 @@ class Scheduler:
     def _create_runs(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
         try:
             created = create_due_runs(connection, leases=self._leases, terms=terms)
+            filled = advance_backfills(
+                connection, leases=self._leases, terms=terms, versions=self._versions
+            )
         except Fenced as error:
             self._leases.refused(connection, error, terms, "create_runs")
             raise
-        self._dirty |= set(created)
+        self._dirty |= {*created, *filled}
+        if filled:
+            self._ticker.forget(filled)
+            self._notices.changed(["backfills", "runs", "home"])
         due_in_s = seconds_to_next_due(connection, shards=list(terms))
         # Overdue but not created: at its limit, or locked. Looked at again with the sweep.
         pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S if due_in_s is None else max(due_in_s, 0.0)

@@ -182,7 +182,9 @@ class Ticker:
         for run in queued:
             flow_id = run["flow_id"]
             limit = versions[run["version_id"]].definition.max_active_runs
-            if active.get(flow_id, 0) < limit:
+            if run["backfill_id"] is not None:
+                starting.append(run)  # its backfill makes no more than may be active
+            elif active.get(flow_id, 0) < limit:
                 active[flow_id] = active.get(flow_id, 0) + 1
                 starting.append(run)
             else:
@@ -379,7 +381,7 @@ def _running_by_flow(connection: psycopg.Connection[Any], flow_ids: set[str]) ->
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "SELECT flow_id, count(*)::int FROM run WHERE flow_id = ANY(%s) AND is_active"
-            " AND state = 'running' AND filter_code IS NULL GROUP BY 1",
+            " AND state = 'running' AND filter_code IS NULL AND backfill_id IS NULL GROUP BY 1",
             [sorted(flow_ids)],
         )
         return dict(cursor.fetchall())

@@ -240,7 +240,7 @@ def lock_active_runs(
             "SELECT r.id, r.flow_id, r.run_key, r.state, r.version_id, r.run_attempt, r.shard,"
             "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS frozen, r.created_at,"
             "  coalesce(r.deadline_at <= clock_timestamp(), false) AS is_overdue,"
-            "  r.retry_count, r.retry_barred"
+            "  r.retry_count, r.retry_barred, r.backfill_id"
             " FROM run r JOIN flow f ON f.flow_id = r.flow_id"
             " WHERE r.id = ANY(%s) AND r.shard = ANY(%s) AND r.is_active AND r.filter_code IS NULL"
             " ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED",

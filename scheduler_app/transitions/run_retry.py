@@ -173,15 +173,14 @@ def begin_run_attempt(
     rows: Mapping[int, Mapping[str, Any]],
     actor: str,
     reason: str,
+    cause: str = "run_retry",
 ) -> Begun:
     """The run is queued again in its next run attempt, with what was selected; audited, with its plan.
 
-    ``run`` is locked, as ``lock_run`` gives it, and its counter was raised by the caller.
+    ``run`` is locked, as ``lock_run`` gives it; for a run retry the caller raised its counter.
     """
     number = run["run_attempt"] + 1
-    by = moves.Clear(
-        id=uuid7(), actor=actor, reason=reason, new_run_attempt=number, cause="run_retry"
-    )
+    by = moves.Clear(id=uuid7(), actor=actor, reason=reason, new_run_attempt=number, cause=cause)
     about = {
         "run": run["id"],
         "run_attempt": run["run_attempt"],
@@ -221,7 +220,7 @@ def begin_run_attempt(
     record_audit(
         connection,
         actor=actor,
-        action="retry",
+        action="retry" if cause == "run_retry" else cause,
         object_kind="run",
         object_id=str(run["id"]),
         flow_id=run["flow_id"],

@@ -1,0 +1,207 @@
+"""Backfills: every date of the range gets its run, in order, under the limit, and says what became of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheduler_app.models import Audit, Backfill, BackfillDate, Flow, Run, RunAttempt
+from scheduler_app.operations import backfill as operations
+from scheduler_app.operations.freeze import freeze
+from scheduler_app.operations.thaw import thaw
+from scheduler_app.queries.audit_visibility import compare
+from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
+from scheduler_app.scheduler.backfills import advance_backfills
+from scheduler_app.scheduler.versions import Versions
+from tests.world import World, chain
+
+if TYPE_CHECKING:
+    import psycopg
+
+FIRST, LAST = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def flow(world: World) -> Flow:
+    return world.flow("f", chain("a"), schedule="@daily", max_active_runs=1, params={"size": 1})
+
+
+def ask(**options: Any) -> operations.BackfillPlan:
+    values: dict[str, Any] = {
+        "flow_id": "f",
+        "from_date": FIRST,
+        "to_date": LAST,
+        "actor": "ana",
+        "reason": "the source was late",
+        "max_active_runs": 2,
+        **options,
+    }
+    return operations.create_backfill(**values)
+
+
+def advance(world: World, raw: psycopg.Connection[Any]) -> list[int]:
+    return sorted(
+        advance_backfills(raw, leases=world.leases, terms=world.leases.terms(), versions=Versions())
+    )
+
+
+def end(world: World, *run_ids: int, ok: bool = True) -> None:
+    """Each of these runs has ended."""
+    world.tick(*run_ids)
+    while world.messages:
+        message = world.messages.pop()
+        world.claim(message)
+        world.finish(message, ok=ok)
+    world.tick(*run_ids)
+
+
+def dates() -> list[tuple[int, str]]:
+    rows = BackfillDate.objects.order_by("position").values_list("logical_date", "state")
+    return [(date.day, state) for date, state in rows]
+
+
+def test_dates_get_their_runs_in_order_and_under_the_backfills_own_limit(
+    world: World, raw: psycopg.Connection[Any], flow: Flow
+) -> None:
+    plan = ask(conf={"size": 7})
+    assert (len(plan.dates), plan.counts) == (5, {"created": 5})
+    begun = advance(world, raw)
+    assert len(begun) == 2
+    assert advance(world, raw) == [], "looking again makes no more"
+    # The flow's limit of one run is not theirs.
+    world.tick(*begun)
+    assert list(Run.objects.values_list("state", flat=True)) == ["running", "running"]
+    first = Run.objects.earliest("id")
+    assert (first.run_type, first.run_key) == ("backfill", "backfill__2026-01-01T00:00:00+00:00")
+    assert (first.conf, first.actor) == ({"size": 7}, "ana")
+    assert first.data_interval_end == FIRST + timedelta(days=1)
+    assert dates()[:3] == [(1, "created"), (2, "created"), (3, "waiting")]
+    for _ in range(4):
+        end(world, *Run.objects.filter(is_active=True).values_list("id", flat=True))
+        advance(world, raw)
+    row = Backfill.objects.get()
+    assert [state for _, state in dates()] == ["created"] * 5
+    assert not row.is_active
+    assert Run.objects.filter(state="success").count() == 5
+    assert all(not one.differences for one in compare())
+
+
+def test_backwards_begins_with_the_newest(
+    world: World, raw: psycopg.Connection[Any], flow: Flow
+) -> None:
+    ask(run_backwards=True, max_active_runs=1)
+    (run,) = advance(world, raw)
+    assert Run.objects.get(pk=run).logical_date == LAST
+
+
+@pytest.mark.parametrize(
+    ("reprocess", "first", "second", "third"),
+    [
+        ("none", "skipped", "skipped", "skipped"),
+        ("failed", "skipped", "rerun", "skipped"),
+        ("completed", "rerun", "rerun", "skipped"),
+    ],
+)
+def test_a_date_that_has_a_run_follows_the_policy(
+    world: World,
+    raw: psycopg.Connection[Any],
+    flow: Flow,
+    reprocess: str,
+    first: str,
+    second: str,
+    third: str,
+) -> None:
+    ask(to_date=FIRST + timedelta(days=2), max_active_runs=9)
+    good, bad, active = advance(world, raw)
+    end(world, good)
+    end(world, bad, ok=False)
+    Backfill.objects.update(is_active=False)
+    Run.objects.update(backfill_id=None)
+    preview = ask(reprocess=reprocess, max_active_runs=9, dry_run=True)
+    assert [one.state for one in preview.dates] == [first, second, third, "created", "created"]
+    assert preview.id is None
+    ask(reprocess=reprocess, max_active_runs=9)
+    advance(world, raw)
+    rows = list(BackfillDate.objects.order_by("-backfill_id", "position")[:5])
+    assert [row.state for row in rows] == [first, second, third, "created", "created"]
+    assert rows[2].reason == f"Run {Run.objects.get(pk=active).run_key} is queued."
+    assert rows[2].run_id == active
+    again = {row.run_id for row in rows if row.run_id and row.state == "rerun"}
+    for run in again:
+        attempts = RunAttempt.objects.filter(run_id=run).order_by("number")
+        assert [one.filter_code for one in attempts] == ["superseded_by_run_attempt", None]
+        assert attempts[1].cause == "backfill"
+        end(world, run)
+        assert Run.objects.get(pk=run).state == "success"
+    assert all(not one.differences for one in compare())
+
+
+def test_a_paused_a_cancelled_and_a_frozen_one_make_no_runs(
+    world: World, raw: psycopg.Connection[Any], flow: Flow
+) -> None:
+    number = ask().id
+    assert number is not None
+    act: dict[str, Any] = {"backfill_id": number, "actor": "ana", "reason": "too much load"}
+    operations.pause_backfill(is_paused=True, **act)
+    operations.pause_backfill(is_paused=True, **act)
+    assert advance(world, raw) == []
+    operations.pause_backfill(is_paused=False, **act)
+    freeze(scope_kind="flow", scope_id="f", actor="ana", reason="wait")
+    assert advance(world, raw) == []
+    thaw(scope_kind="flow", scope_id="f", actor="ana", reason="go on")
+    operations.set_limit(max_active_runs=1, **act)
+    (run,) = advance(world, raw)
+    operations.cancel_backfill(**act)
+    assert [state for _, state in dates()] == ["created"] + ["cancelled"] * 4
+    assert BackfillDate.objects.get(position=4).reason == "ana cancelled it: too much load"
+    assert Backfill.objects.get().is_active, "its run goes on"
+    end(world, run)
+    assert advance(world, raw) == []
+    assert not Backfill.objects.get().is_active
+    with pytest.raises(Conflict, match="is over"):
+        operations.cancel_backfill(**act)
+    assert list(
+        Audit.objects.filter(object_kind="backfill").order_by("id").values_list("action", flat=True)
+    ) == ["backfill", "pause_backfill", "unpause_backfill", "limit_backfill", "cancel_backfill"]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"flow_id": "none"}, NotFound, "no flow is called"),
+        ({"from_date": LAST, "to_date": FIRST}, InvalidInput, "is after to"),
+        ({"to_date": FIRST, "from_date": FIRST - timedelta(hours=1)}, None, ""),
+        (
+            {"from_date": FIRST + timedelta(hours=1), "to_date": FIRST + timedelta(hours=2)},
+            InvalidInput,
+            "has no date from",
+        ),
+        ({"from_date": datetime(1990, 1, 1, tzinfo=UTC)}, InvalidInput, "more than 10000 dates"),
+        ({"from_date": FIRST.replace(tzinfo=None)}, InvalidInput, "needs an offset"),
+        ({"reprocess": "some"}, InvalidInput, "one of none, failed, completed"),
+        ({"max_active_runs": 0}, InvalidInput, "from 1 to 1000"),
+        ({"reason": " "}, InvalidInput, "Say why"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    flow: Flow, options: dict[str, Any], kind: type[Exception] | None, says: str
+) -> None:
+    if kind is None:
+        assert ask(**options).counts == {"created": 1}
+        return
+    with pytest.raises(kind, match=says):
+        ask(**options)
+    assert not Backfill.objects.exists()
+
+
+def test_a_flow_has_one_backfill_at_a_time_and_one_without_a_schedule_has_none(
+    world: World, flow: Flow
+) -> None:
+    ask()
+    with pytest.raises(Conflict, match="not over"):
+        ask()
+    world.flow("by_hand", chain("a"))
+    with pytest.raises(InvalidInput, match="no schedule"):
+        ask(flow_id="by_hand")
