@@ -16,6 +16,8 @@ from scheduler_app.models import (
     AttemptLogChunk,
     Audit,
     AutomaticAction,
+    Backfill,
+    BackfillDate,
     Bundle,
     Case,
     ExecutorEvent,
@@ -418,6 +420,26 @@ def make_rest() -> None:
         task_instance_count=2,
         actor="robot",
         reason="alert 6",
+    )
+    backfill = Backfill.objects.create(
+        flow=ti.run.flow,
+        shard=ti.shard,
+        version=ti.run.version,
+        from_date=moment,
+        to_date=moment,
+        reprocess="none",
+        max_active_runs=10,
+        actor="ana",
+        reason="The source was late.",
+        created_at=moment,
+    )
+    BackfillDate.objects.create(
+        backfill=backfill,
+        position=0,
+        logical_date=moment,
+        data_interval_start=moment,
+        data_interval_end=moment,
+        state="waiting",
     )
     Audit.objects.create(
         at=moment, actor="ana", action="pause", object_kind="flow", object_id="f", after={"a": 1}

@@ -12,6 +12,7 @@ from drf_spectacular.views import SpectacularAPIView
 from scheduler_app.api import (
     attempts,
     audit,
+    backfills,
     cases,
     clear,
     evidence,
@@ -173,6 +174,16 @@ V1: list[URLPattern | URLResolver] = [
     *listed("reviews", reviews.ReviewList, "<int:review>", reviews.ReviewDetail),
     path("reviews/<int:review>/approve/", reviews.ReviewApprove.as_view()),
     path("reviews/<int:review>/dismiss/", reviews.ReviewDismiss.as_view()),
+    *listed("backfills", backfills.BackfillList, "<int:backfill>", backfills.BackfillDetail),
+    path("flows/<str:flow_id>/backfills/", backfills.FlowBackfillList.as_view()),
+    *(
+        path(f"backfills/<int:backfill>/{act}/", backfills.BackfillAct.as_view(act=act))
+        for act in ("pause", "unpause", "cancel", "limit")
+    ),
+    path("backfills/<str:backfill>/dates/", backfills.BackfillDateList.as_view()),
+    *listed(
+        "backfill-dates", backfills.BackfillDateList, "<int:date>", backfills.BackfillDateDetail
+    ),
     *listed("guards", guards.GuardList, "<int:guard>", guards.GuardDetail),
     path("guards/set/", guards.GuardSet.as_view()),
     path("flows/<str:flow_id>/guards/", guards.FlowGuards.as_view()),

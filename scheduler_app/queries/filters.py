@@ -36,6 +36,7 @@ from scheduler_app.queries.parameters import (
     uuid_of,
 )
 from scheduler_app.rules import ghosts, guards, incidents, leadership, states, visibility
+from scheduler_app.rules.backfill import DateState
 from scheduler_app.rules.callbacks import CallbackOn
 
 if TYPE_CHECKING:
@@ -456,6 +457,35 @@ class ReviewFilter(ListFilter):
     state: tuple[str, ...] = field(default=(), metadata=choice_of("state", shown.REVIEW_STATES))
     created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
     created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillFilter(ListFilter):
+    """Which backfills."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "ended_at")
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
+    actor: tuple[str, ...] = field(default=(), metadata=text_of("actor"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.backfill_states, shown.BACKFILL_STATES)
+    )
+    created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
+    created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillDateFilter(ListFilter):
+    """Which dates of backfills."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "logical_date", "position")
+    ORDER_DEFAULT: ClassVar[str] = "id"
+
+    backfill: tuple[int, ...] = field(default=(), metadata=number_of("backfill_id"))
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_of("backfill__flow_id"))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_of("state", tuple(state.value for state in DateState))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ FLOW_STATES: Final = ("active", "paused", FROZEN)
 LEASE_STATES: Final = ("held", "expired", "free")
 REVIEW_STATES: Final = ("open", "approved", "dismissed", "resolved")
 INCIDENT_STATES: Final = ("open", "acknowledged", "resolved")
+BACKFILL_STATES: Final = ("running", "paused", "cancelled", "ended")
 YES_NO: Final = ("yes", "no")
 TAKE_OVER_STATES: Final = ("open", "ended")
 INQUIRY_STATES: Final = ("waiting", "answered")
@@ -80,6 +81,29 @@ GHOST_SHOWN = Case(
     default=Value("over"),
     output_field=CharField(),
 )
+
+
+BACKFILL_SHOWN = Case(
+    When(cancelled_at__isnull=False, then=Value("cancelled")),
+    When(is_active=False, then=Value("ended")),
+    When(paused_at__isnull=False, then=Value("paused")),
+    default=Value("running"),
+    output_field=CharField(),
+)
+
+
+def backfill_states(shown: tuple[str, ...]) -> Q:
+    """Backfills that show one of these states."""
+    each = {
+        "cancelled": Q(cancelled_at__isnull=False),
+        "ended": Q(cancelled_at__isnull=True, is_active=False),
+        "paused": Q(cancelled_at__isnull=True, is_active=True, paused_at__isnull=False),
+        "running": Q(cancelled_at__isnull=True, is_active=True, paused_at__isnull=True),
+    }
+    kept = Q(pk__in=[])
+    for state in shown:
+        kept |= each[state]
+    return kept
 
 
 def run_states(shown: tuple[str, ...]) -> Q:

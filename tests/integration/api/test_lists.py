@@ -36,6 +36,8 @@ PATHS = [
     "variables",
     "cases",
     "reviews",
+    "backfills",
+    "backfill-dates",
     "guards",
     "automatic-actions",
     "run-attempts",
