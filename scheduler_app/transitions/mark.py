@@ -127,7 +127,7 @@ def settle_run(
 
 _SETTLE = """
 WITH r AS (
-  UPDATE run SET state = %(state)s, state_reason = %(said)s
+  UPDATE run SET state = %(state)s, state_reason = %(said)s, retry_at = NULL
    WHERE id = %(run)s AND state IN ('success', 'failed') AND state <> %(state)s
   RETURNING id, run_attempt)
 UPDATE run_attempt ra SET state = %(state)s, outcome_reason = %(said)s
