@@ -49,6 +49,8 @@ MARK_OF: Final = {
     "acknowledged": "active",
     "waiting": "queued",
     "sent": "confirmed",
+    "approved": "confirmed",
+    "dismissed": "ended",
 }
 WORDS: Final = {"none": "no state yet"}
 LOOKS: Final = ("system", "light", "dark", "contrast")
@@ -215,6 +217,7 @@ def place(context: Context, name: str, label: str, icon_name: str, key: str = ""
         "key": key,
         "is_here": here == name
         or (here or "").startswith(f"{noun}_")
+        or (noun == "review" and (here or "").startswith("guard_"))
         or (noun == "record" and (here or "").startswith("ghost_")),
     }
 

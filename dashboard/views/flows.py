@@ -18,7 +18,15 @@ from dashboard.grids import grid_of
 from dashboard.pictures import picture_of
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.trigger_run import trigger_run
-from scheduler_app.queries import attempts, flow_files, flow_versions, flows, runs, task_instances
+from scheduler_app.queries import (
+    attempts,
+    flow_files,
+    flow_versions,
+    flows,
+    guards,
+    runs,
+    task_instances,
+)
 from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter, RunFilter
 from scheduler_app.rules import errors
 from scheduler_app.rules.schedule import describe
@@ -78,6 +86,7 @@ def flow_detail(request: HttpRequest, flow_id: str) -> HttpResponse:
         "flow": flow,
         "tab": tab,
         "schedule": _schedule(flow),
+        "holding": guards.holding(flow_id),
         "faulty": [
             file
             for file in flow_files.faulty(reading.scope)

@@ -15,6 +15,7 @@ from dashboard.folding import PARAMETER
 from dashboard.pictures import picture_of
 from dashboard.timelines import Around, Axis, Lanes, timeline_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
+from scheduler_app.operations.retry_run import cancel_retry, retry_run
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.queries import (
     attempts,
@@ -25,6 +26,7 @@ from scheduler_app.queries import (
     groups,
     leadership,
     lens,
+    reviews,
     run_attempts,
     runs,
     task_instances,
@@ -35,6 +37,7 @@ from scheduler_app.queries.filters import (
     AuditFilter,
     EventFilter,
     GhostFilter,
+    ReviewFilter,
     RunAttemptFilter,
     RunFilter,
     TaskInstanceFilter,
@@ -109,6 +112,9 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
         "run": row,
         "tab": tab,
         "problem": problem_of(reading, row),
+        "waiting_reviews": reviews.page(
+            ReviewFilter(run=(run,), state=("open",)), reading.scope
+        ).rows,
         "near": leadership.near_run(reading.scope, run) if tab == TABS[0] else (),
         "tab_counts": _tab_counts(reading, run),
         **_TAB_CONTEXTS[tab](request, reading, row),
@@ -374,6 +380,7 @@ def _details(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, A
         RunAttemptFilter,
         run_attempts.page,
         noun="run attempts",
+        lens=Lens.ALL,  # how often it was begun is what the reader looks for
         run=(run.id,),
     )
     return {"list": found}
@@ -411,6 +418,69 @@ def run_terminate(request: HttpRequest, run: int) -> HttpResponse:
     def act(reason: str) -> str:
         terminate_run(run_id=run, actor=actor, reason=reason)
         return f"Run {row.run_id} was terminated; what runs of it is stopped within seconds."
+
+    return acts.answer_sheet(
+        request, reading, sheet=sheet, act=act, back=reverse("dashboard:run_detail", args=[run])
+    )
+
+
+@answer.sheet
+def run_retry(request: HttpRequest, run: int) -> HttpResponse:
+    """What the next run attempt would take up; posted with a reason, it begins now."""
+    reading = answer.begin(request)
+    row = runs.one(reading.scope, run)
+    actor = request.user.get_username()
+
+    def sheet() -> acts.Sheet:
+        plan = retry_run(run_id=run, actor=actor, dry_run=True)
+        number = len(plan.included)
+        return acts.Sheet(
+            title=f"Retry run {row.run_id} now",
+            button=f"Begin run attempt {plan.new_run_attempt}"
+            if plan.new_run_attempt
+            else "Nothing to repeat",
+            effects=[
+                f"{number} task{'' if number == 1 else 's'} begin anew, at most"
+                f" {plan.worst_case_executions} executions, on version {plan.version}.",
+                "It is the attempt that the run waits for, sooner."
+                if row.retry_at
+                else "It is one more than the flow's policy begins by itself.",
+                "What has run stays in the record.",
+            ],
+            included=acts.subjects(plan.included),
+            excluded=acts.subjects(plan.excluded),
+        )
+
+    def act(reason: str) -> str:
+        plan = retry_run(run_id=run, actor=actor, reason=reason)
+        return f"Run attempt {plan.new_run_attempt} of {row.run_id} begins."
+
+    return acts.answer_sheet(
+        request, reading, sheet=sheet, act=act, back=reverse("dashboard:run_detail", args=[run])
+    )
+
+
+@answer.sheet
+def run_cancel_retry(request: HttpRequest, run: int) -> HttpResponse:
+    """What cancelling would do; posted with a reason, the run stays failed."""
+    reading = answer.begin(request)
+    row = runs.one(reading.scope, run)
+    actor = request.user.get_username()
+
+    def sheet() -> acts.Sheet:
+        cancel_retry(run_id=run, actor=actor, dry_run=True)
+        return acts.Sheet(
+            title=f"Cancel the retry of run {row.run_id}",
+            button="Cancel the retry",
+            effects=[
+                "The run stays failed; no run attempt follows by itself.",
+                "It can be retried or cleared by hand at any time.",
+            ],
+        )
+
+    def act(reason: str) -> str:
+        cancel_retry(run_id=run, actor=actor, reason=reason)
+        return f"The retry of {row.run_id} is cancelled."
 
     return acts.answer_sheet(
         request, reading, sheet=sheet, act=act, back=reverse("dashboard:run_detail", args=[run])

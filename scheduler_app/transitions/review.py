@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ALERT: Final = "review_waits"  # kind of the incident that is open while a review is
 
 
+SUBJECT_CHARACTERS_MAX: Final = 250  # the column's width
+
+
 def open_review(
     connection: psycopg.Connection[Any],
     *,
@@ -67,12 +70,12 @@ def open_review(
     raise_incident(
         connection,
         kind=ALERT,
-        subject=f"review {row[0]}",
+        subject=_subject(flow_id, action.value),
         flow_id=flow_id,
         run_id=run_id,
         message=(
-            f"Review {row[0]}: {action.value.replace('_', ' ')} of run {run_key} of flow {flow_id}"
-            f" waits for a person. {summary}"
+            f"{action.value.replace('_', ' ').capitalize()} of run {run_key} of flow {flow_id} waits for"
+            f" a person in review {row[0]}. {summary}"
         ),
     )
     return int(row[0])
@@ -103,7 +106,7 @@ def decide_review(
     outcome: Mapping[str, Any] | None = None,
 ) -> bool:
     """Whether the review, which was open, is decided now; its alert is over."""
-    with connection.cursor() as cursor:
+    with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "UPDATE review SET state = %s, ended_at = clock_timestamp(), decided_by = %s, note = %s,"
             "  outcome = %s WHERE id = %s AND state = 'open'",
@@ -111,10 +114,26 @@ def decide_review(
         )
         if cursor.rowcount != 1:
             return False
-    resolve_incident(
-        connection, kind=ALERT, subject=f"review {review_id}", resolution=f"{by}: {state}. {note}"
-    )
+        cursor.execute(
+            "SELECT w.flow_id, w.action FROM review w WHERE w.id = %s AND NOT EXISTS ("
+            " SELECT 1 FROM review o WHERE o.state = 'open' AND o.flow_id = w.flow_id"
+            "  AND o.action = w.action)",
+            [review_id],
+        )
+        last = cursor.fetchone()
+    if last is not None:
+        resolve_incident(
+            connection,
+            kind=ALERT,
+            subject=_subject(*last),
+            resolution=f"The last of its reviews, {review_id}, was {state} by {by}.",
+        )
     return True
+
+
+def _subject(flow_id: str, action: str) -> str:
+    # One alert a flow and kind: a storm of requests is one condition.
+    return f"{action.replace('_', ' ')} of flow {flow_id}"[:SUBJECT_CHARACTERS_MAX]
 
 
 def resolve_overtaken(connection: psycopg.Connection[Any]) -> list[int]:
