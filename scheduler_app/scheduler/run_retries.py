@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scheduler_app.scheduler.versions import Versions
 
 BATCH_MAX: Final = 100  # run attempts begun in one sweep
-ACTOR: Final = "run retry"
+ACTOR: Final = "policy"
 ROUNDS_MAX: Final = 10_000  # of playing a run to its end in thought
 
 logger = logging.getLogger(__name__)

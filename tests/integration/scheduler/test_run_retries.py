@@ -89,7 +89,7 @@ def test_it_is_the_same_run_with_its_run_attempts_listed(world: World) -> None:
     assert first.outcome_reason == "b failed."
     assert second.reason == "Go 2 of 3: b failed."
     entry = Audit.objects.get(action="retry")
-    assert (entry.actor, entry.object_id) == ("run retry", str(run_id))
+    assert (entry.actor, entry.object_id) == ("policy", str(run_id))
     assert AutomaticAction.objects.get().run_id == run_id
 
 
