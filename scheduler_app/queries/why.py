@@ -79,6 +79,8 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         filter_reason=row.filter_reason,
         run_state=run["state"] or RunState.RUNNING,
         run_limit=run["run_limit"],
+        run_retry_at=_moment(run["retry_at"]),
+        run_retry_reason=run["retry_reason"],
         version=run["version"],
         shard=ti["shard"],
         decider=read["decider"],

@@ -124,6 +124,8 @@ class Facts:
     filter_reason: str | None = None
     run_state: str = RunState.RUNNING
     run_limit: int | None = None  # max_active_runs of its flow
+    run_retry_at: datetime | None = None  # when its run, which failed, begins again
+    run_retry_reason: str = ""
     version: int | None = None
     shard: int = 0
     decider: str | None = None  # host:pid of the scheduler that holds the shard; null: nobody does
@@ -142,6 +144,12 @@ def explain(facts: Facts) -> Why:
     told = _of_state(facts)
     if facts.freeze is not None and facts.state not in _OVER:
         return _frozen(facts.freeze, told)
+    if facts.run_retry_at is not None and facts.state in _AGAIN:
+        told = Why(
+            rule=told.rule,
+            sentence=f"{told.sentence} Its run begins again at {_at(facts.run_retry_at)}:"
+            f" {_text(facts.run_retry_reason)}",
+        )
     return told
 
 
@@ -547,6 +555,7 @@ _BY_STATE: Final[Mapping[TaskState, Callable[[Facts], Why]]] = {
     TaskState.REMOVED: _removed,
 }
 
+_AGAIN: Final = frozenset({TaskState.FAILED, TaskState.UPSTREAM_FAILED})
 _OVER: Final = frozenset(
     {
         TaskState.SUCCESS,

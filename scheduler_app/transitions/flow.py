@@ -265,14 +265,15 @@ def lock_unpaused(connection: psycopg.Connection[Any], *, flow_id: str) -> bool:
 def has_failed_in_a_row(connection: psycopg.Connection[Any], *, flow_id: str, number: int) -> bool:
     """Whether the flow's last ``number`` runs to end since its last unpause all failed.
 
-    Counted are current scheduled and manual runs. The caller holds the flow.
+    Counted are current scheduled and manual runs, one that begins again by its policy only when it does
+    no more. The caller holds the flow.
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "SELECT count(*) = %(number)s AND bool_and(state = 'failed') FROM ("
             "  SELECT r.state FROM run r JOIN flow f ON f.flow_id = r.flow_id"
             "   WHERE r.flow_id = %(flow)s AND NOT r.is_active AND r.filter_code IS NULL"
-            "    AND r.run_type IN ('scheduled', 'manual')"
+            "    AND r.retry_at IS NULL AND r.run_type IN ('scheduled', 'manual')"
             "    AND r.ended_at > coalesce(f.scheduled_since, '-infinity')"
             "   ORDER BY r.ended_at DESC LIMIT %(number)s) latest",
             {"flow": flow_id, "number": number},

@@ -17,6 +17,7 @@ from scheduler_app.queries.scope import EVERYTHING, Scope
 from scheduler_app.queries.why import why_of
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.errors import NotFound
+from scheduler_app.rules.run_retry import RunRetryPolicy
 from scheduler_app.rules.why import Why
 from scheduler_app.transitions import attempt as moves
 from scheduler_app.transitions.executor_event import NewEvent, record_events
@@ -204,3 +205,14 @@ def test_every_row_has_a_sentence_in_at_most_five_statements(decided: World) -> 
 def test_a_bare_row_has_one_too(state: str) -> None:
     ti = factories.make_task_instance(state=state)
     assert why_of(EVERYTHING, ti.pk).sentence.endswith(".")
+
+
+def test_a_failed_task_of_a_run_that_begins_again_says_when_and_why(decided: World) -> None:
+    world = decided
+    policy = RunRetryPolicy(max_attempts=2, cooldown_s=600)
+    run = world.run(world.flow("f", chain("a", "b"), run_retry=policy))
+    world.play(run, failing=["a"])
+    for task_id in ("a", "b"):
+        sentence = told(run, task_id).sentence
+        assert "Its run begins again at " in sentence
+        assert sentence.endswith("Go 2 of 2 follows because a failed.")
