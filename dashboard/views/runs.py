@@ -37,7 +37,6 @@ from scheduler_app.queries.filters import (
     AuditFilter,
     EventFilter,
     GhostFilter,
-    ReviewFilter,
     RunAttemptFilter,
     RunFilter,
     TaskInstanceFilter,
@@ -112,9 +111,7 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
         "run": row,
         "tab": tab,
         "problem": problem_of(reading, row),
-        "waiting_reviews": reviews.page(
-            ReviewFilter(run=(run,), state=("open",)), reading.scope
-        ).rows,
+        "waiting_reviews": reviews.open_of_run(reading.scope, run) if tab == TABS[0] else (),
         "near": leadership.near_run(reading.scope, run) if tab == TABS[0] else (),
         "tab_counts": _tab_counts(reading, run),
         **_TAB_CONTEXTS[tab](request, reading, row),

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from scheduler_app.queries.scope import Scope
 
 
+OF_RUN_MAX: Final = 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRow:
     """One review. ``request`` is what would be done; ``outcome`` what an approval did."""
@@ -68,3 +71,9 @@ def page(asked: ReviewFilter, scope: Scope) -> lens.Page[ReviewRow]:
 def one(scope: Scope, review: int) -> ReviewRow:
     """The review with this number. Raises ``NotFound``."""
     return lens.one(NOUN, scope, Q(id=review), f"review {review}")
+
+
+def open_of_run(scope: Scope, run: int) -> tuple[ReviewRow, ...]:
+    """What waits for a person about the run, oldest first: one statement."""
+    rows = _rows(scope).filter(state="open", object_kind="run", object_id=str(run)).order_by("id")
+    return tuple(NOUN.row_of(values) for values in rows.values_list(*NOUN.sources())[:OF_RUN_MAX])
