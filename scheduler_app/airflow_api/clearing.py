@@ -15,7 +15,7 @@ from scheduler_app.airflow_api.dags import dag_of
 from scheduler_app.airflow_api.task_instances import told
 from scheduler_app.airflow_api.views import REASON, AirflowView, refusal
 from scheduler_app.operations.clear import clear_run, clear_task_instances
-from scheduler_app.queries import by_offset, runs, task_instances
+from scheduler_app.queries import by_offset, rights, runs, task_instances
 from scheduler_app.rules.clear import RUNNING_STATES, Options
 from scheduler_app.rules.errors import InvalidInput
 
@@ -90,6 +90,7 @@ class DagRunClear(AirflowView):
             reason=REASON,
             note=body["note"],
             dry_run=body["dry_run"],
+            automated=rights.is_service(request.user),
         )
         if body["dry_run"]:
             return Response(_planned(self, [plan]))
@@ -129,6 +130,7 @@ class TaskInstancesClear(AirflowView):
                 reason=REASON,
                 note=body["note"],
                 dry_run=body["dry_run"],
+                automated=rights.is_service(request.user),
             )
             for _, ti_ids in sorted(by_run.items())
         ]

@@ -16,7 +16,7 @@ from scheduler_app.airflow_api.views import REASON, AirflowView, refusal
 from scheduler_app.operations.clear import clear_run
 from scheduler_app.operations.mark import MarkPlan, Reach, mark_run, mark_task_instances
 from scheduler_app.operations.note_run import note_run
-from scheduler_app.queries import by_offset, task_instances
+from scheduler_app.queries import by_offset, rights, task_instances
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import InvalidInput
 
@@ -51,6 +51,7 @@ class MarkedDagRun(DagRunDetail):
                 options=Options(only_failed=True),
                 reason=REASON,
                 dry_run=False,
+                automated=rights.is_service(request.user),
             )
         elif body["state"] is not None:
             mark_run(run_id=row.id, state=body["state"], actor=self.actor, reason=REASON)
