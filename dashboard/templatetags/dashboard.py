@@ -20,7 +20,7 @@ from scheduler_app.rules import states
 from scheduler_app.rules.retry import told_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from django.template import Context
 
@@ -332,6 +332,12 @@ def plainly(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(one) for one in value)
     return str(value)
+
+
+@register.filter
+def beside(cells: Sequence[object], names: Sequence[str]) -> list[tuple[str, object]]:
+    """Each cell of a row with the name of its column."""
+    return list(zip(names, cells, strict=False))
 
 
 @register.filter
