@@ -27,6 +27,7 @@ from scheduler_app.authoring.notifiers import KINDS as NOTIFIERS
 from scheduler_app.authoring.notifiers import Notifier
 from scheduler_app.authoring.options import BadOption, check_options
 from scheduler_app.authoring.registry import register
+from scheduler_app.authoring.rehearsal import Rehearsal, rehearse
 from scheduler_app.rules import graph, ties
 from scheduler_app.rules import schedule as schedule_rules
 from scheduler_app.rules.callbacks import OF_RUN
@@ -75,6 +76,32 @@ class Flow:
                 self.place,
             )
         return self._definition
+
+    def test(
+        self,
+        *,
+        conf: Mapping[str, Any] | None = None,
+        logical_date: datetime | None = None,
+        at: datetime | None = None,
+        events: Mapping[str, Any] | None = None,
+    ) -> Rehearsal:
+        """A run of the flow in this process, by the same rules, with a clock of its own.
+
+        Tasks are executed one by one and take no time by that clock; retries, reschedules and waits for
+        a moment move it. ``at`` is when it begins, ``logical_date`` of the run (by default the same).
+        ``events`` has, by task, what the trigger fires with that the task defers to: the event, an
+        exception (``TimeoutError``: it does not come in time), or a function of the trigger that returns
+        either. Callbacks are noted and not called, time limits of tasks are not kept, groups are not
+        tried again. Raises ``InvalidInput`` for parameters that do not fit.
+        """
+        return rehearse(
+            self.definition(),
+            self.calls,
+            conf=conf,
+            logical_date=logical_date,
+            at=at,
+            events=events,
+        )
 
     def __call__(self) -> Flow:
         """The flow itself: it is registered where it is defined, and need not be called."""

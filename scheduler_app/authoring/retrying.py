@@ -17,10 +17,14 @@ from scheduler_app.authoring.options import (
 )
 from scheduler_app.rules.definition import RetryRule
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.retry import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
+
+NAME_CHARACTERS_MAX: Final = 250
+REASON_CHARACTERS_MAX: Final = 1_000
 
 _RETRY_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "retries": ("retries", whole_number(0, RETRIES_MAX)),
@@ -66,6 +70,26 @@ class FailNow(BaseException):
     def __init__(self, reason: str = "") -> None:
         self.reason = str(reason)
         super().__init__(self.reason or "the task asked for no retry")
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What retry rules need to know of what a task raised."""
+    if isinstance(error, (FailNow, RetryAfter)):
+        return Failure(
+            names=() if error.__cause__ is None else _names(error.__cause__),
+            is_final=isinstance(error, FailNow),
+            retry_after_s=error.delay_s if isinstance(error, RetryAfter) else None,
+            reason=error.reason[:REASON_CHARACTERS_MAX],
+        )
+    return Failure(names=_names(error))
+
+
+def _names(error: BaseException) -> tuple[str, ...]:
+    return tuple(
+        f"{kind.__module__}.{kind.__qualname__}"[:NAME_CHARACTERS_MAX]
+        for kind in type(error).__mro__
+        if kind is not object
+    )
 
 
 def _because(reason: str) -> str:

@@ -64,6 +64,20 @@ def check(what: str) -> Checked:
     )
 
 
+def place_of(what: str) -> tuple[Path, str]:
+    """The flow folder, and the path in it, of the file or of the file that defines the flow.
+
+    Raises ``NotFound`` or ``InvalidInput`` where there is no such thing.
+    """
+    path = Path(what)
+    if path.is_file():
+        return _split(path)
+    if path.suffix == ".py" or len(path.parts) > 1:
+        raise InvalidInput(f"There is no file {what}.")
+    (found, *_) = _flow(what, is_database_there=_pools() is not None)
+    return found.folder, found.path
+
+
 def _load(files: list[tuple[Path, str]]) -> list[Loaded]:
     return sorted(load_each(files, limit_s=settings.FLOW_FILE_TIMEOUT_S), key=lambda one: one.path)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 from django.conf import settings
 
-from scheduler_app.authoring.retrying import FailNow, RetryAfter
+from scheduler_app.authoring import retrying
 from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.states import AttemptOutcome, TaskState
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from scheduler_app.transitions.attempt import Claim
 
 MESSAGE_MAX: Final = 4_000  # characters
-RETRY_REASON_MAX: Final = 1_000  # characters
 TRACEBACK_MAX: Final = 30_000  # characters: the beginning and the end are kept
 BASES_MAX: Final = 20  # of an exception
 UNSTORABLE: Final = "ReportRefused"
@@ -234,25 +233,13 @@ TIME_LIMIT: Final = retry.Failure(names=("TaskTimeout", "builtins.TimeoutError")
 
 
 def failure_of(error: BaseException) -> retry.Failure:
-    """What retry rules need to know of what a task raised."""
+    """What retry rules need to know of what a task raised, fit for storage."""
     if isinstance(error, TaskTimeout):
         return TIME_LIMIT
-    if isinstance(error, (FailNow, RetryAfter)):
-        return retry.Failure(
-            names=() if error.__cause__ is None else _names(error.__cause__),
-            is_final=isinstance(error, FailNow),
-            retry_after_s=error.delay_s if isinstance(error, RetryAfter) else None,
-            reason=storable(error.reason, RETRY_REASON_MAX),
-        )
-    return retry.Failure(names=_names(error))
-
-
-def _names(error: BaseException) -> tuple[str, ...]:
-    return tuple(
-        storable(f"{kind.__module__}.{kind.__qualname__}", 250)
-        for kind in type(error).__mro__
-        if kind is not object
-    )
+    seen = retrying.failure_of(error)
+    names = tuple(storable(name, retrying.NAME_CHARACTERS_MAX) for name in seen.names)
+    reason = storable(seen.reason, retrying.REASON_CHARACTERS_MAX)
+    return replace(seen, names=names, reason=reason)
 
 
 # Of what is known by its name alone.

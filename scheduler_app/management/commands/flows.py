@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management import follow, validate
+from scheduler_app.management import follow, rehearse, validate
 from scheduler_app.management.acts import (
     add_act,
     add_clear_options,
@@ -57,7 +57,7 @@ class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused, faulty or a followed run failed, 2 wrong arguments."""
 
     help = (
-        "List, show, validate, pause, unpause, freeze and thaw flows; trigger, list, terminate,"
+        "List, show, validate, test, pause, unpause, freeze and thaw flows; trigger, list, terminate,"
         " clear, mark, retry, freeze and thaw their runs."
     )
     requires_system_checks = ()
@@ -73,23 +73,10 @@ class Command(BaseCommand):
         checked = verbs.add_parser("validate", help="check flow files; works without a stack")
         checked.add_argument("what", metavar="FILE|FOLDER|FLOW")
         add_json(checked)
-        triggered = verbs.add_parser("trigger", help="make a run by hand")
-        triggered.add_argument("flow_id", metavar="FLOW")
-        triggered.add_argument(
-            "--conf", metavar="JSON", type=json_object, help="a JSON object for the run's tasks"
+        _add_test(
+            verbs.add_parser("test", help="play a run in this process; works without a stack")
         )
-        triggered.add_argument("--run-id", metavar="ID", help="an id of its own for the run")
-        triggered.add_argument(
-            "--logical-date",
-            metavar="DATE",
-            type=moment,
-            help="ISO 8601 with an offset; default: now",
-        )
-        triggered.add_argument("--note", default="", help="a note that stays with the run")
-        triggered.add_argument(
-            "--follow", action="store_true", help="show progress; exit 0 only if the run succeeds"
-        )
-        add_json(triggered)
+        _add_trigger(verbs.add_parser("trigger", help="make a run by hand"))
         listed_runs = verbs.add_parser("runs", help="the runs of a flow, newest first")
         listed_runs.add_argument("flow_id", metavar="FLOW")
         listed_runs.add_argument("--state", action="append", default=[], help="may be repeated")
@@ -143,6 +130,7 @@ class Command(BaseCommand):
             "list": self._list,
             "show": self._show,
             "validate": self._validate,
+            "test": self._test,
             "trigger": self._trigger,
             "runs": self._runs,
             "terminate": self._terminate,
@@ -246,6 +234,20 @@ class Command(BaseCommand):
             )
         if checked.faults or not checked.flows:
             sys.exit(1)
+
+    def _test(self, options: dict[str, Any]) -> None:
+        flow = rehearse.flow_of(options["what"], options["flow"])
+        done = flow.test(
+            conf=options["conf"],
+            logical_date=options["logical_date"],
+            events=options["events"],
+        )
+        if options["json"]:
+            self.stdout.write(as_json(rehearse.as_values(done)))
+        else:
+            self.stdout.write(rehearse.told(done))
+        if done.state != RunState.SUCCESS:
+            raise SystemExit(1)
 
     def _trigger(self, options: dict[str, Any]) -> None:
         run = trigger_run(
@@ -399,6 +401,38 @@ class Command(BaseCommand):
         )
         row = flows.one(EVERYTHING, flow.flow_id)
         self.stdout.write(as_json(row) if options["json"] else f"Flow {row.flow_id}: {row.state}.")
+
+
+def _add_test(parser: ArgumentParser) -> None:
+    parser.add_argument("what", metavar="FILE|FLOW", help="a flow file, or a flow by its id")
+    parser.add_argument("--flow", metavar="FLOW", help="of the file, where it defines several")
+    parser.add_argument("--conf", metavar="JSON", type=json_object, help="over the defaults")
+    parser.add_argument(
+        "--logical-date", metavar="TIME", type=moment, help="also when its clock begins"
+    )
+    parser.add_argument(
+        "--events", metavar="JSON", type=json_object, help="by task: what its trigger fires with"
+    )
+    add_json(parser)
+
+
+def _add_trigger(parser: ArgumentParser) -> None:
+    parser.add_argument("flow_id", metavar="FLOW")
+    parser.add_argument(
+        "--conf", metavar="JSON", type=json_object, help="a JSON object for the run's tasks"
+    )
+    parser.add_argument("--run-id", metavar="ID", help="an id of its own for the run")
+    parser.add_argument(
+        "--logical-date",
+        metavar="DATE",
+        type=moment,
+        help="ISO 8601 with an offset; default: now",
+    )
+    parser.add_argument("--note", default="", help="a note that stays with the run")
+    parser.add_argument(
+        "--follow", action="store_true", help="show progress; exit 0 only if the run succeeds"
+    )
+    add_json(parser)
 
 
 def _param(one: Told) -> str:
