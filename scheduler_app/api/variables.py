@@ -173,4 +173,4 @@ def _answer(view: ApiView, key: str, status: int = HTTPStatus.OK) -> Response:
 
 
 def _whole(number: float) -> float:
-    return int(number) if number.is_integer() else number
+    return int(number) if float(number).is_integer() else number
