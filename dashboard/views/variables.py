@@ -174,6 +174,7 @@ def _fields(request: HttpRequest, row: VariableRow | None) -> tuple[acts.Field, 
             name="description",
             label="What it is for",
             value=_typed(request, "description", row.description if row else ""),
+            rows=2,
         ),
         acts.Field(
             name="secret",
