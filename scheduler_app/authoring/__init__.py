@@ -37,6 +37,7 @@ from scheduler_app.authoring.sensors import (
     WaitForTime,
 )
 from scheduler_app.authoring.task import Task, setup, task, teardown
+from scheduler_app.authoring.template import Template
 from scheduler_app.authoring.triggers import (
     EventTrigger,
     FileTrigger,
@@ -79,6 +80,7 @@ __all__ = [
     "StaleFence",
     "Superseded",
     "Task",
+    "Template",
     "TimeTrigger",
     "Trigger",
     "TriggerFailed",

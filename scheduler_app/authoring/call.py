@@ -11,6 +11,7 @@ from scheduler_app.authoring import callbacks
 from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, error_of
 from scheduler_app.authoring.faults import Place, did_you_mean, refuse
 from scheduler_app.authoring.signatures import without_ctx
+from scheduler_app.authoring.template import Template
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
 from scheduler_app.rules import graph, retry
 from scheduler_app.rules.definition import TaskDefinition, TriggerRule
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.context import Context
     from scheduler_app.authoring.task import Task
+    from scheduler_app.authoring.wiring import Leaf
 
 _OF_TEARDOWNS: Final = TriggerRule.ALL_DONE_SETUP_SUCCESS
 
@@ -34,10 +36,10 @@ class Body(Protocol):
     def arguments(self) -> object:
         """The values in which results of other tasks are looked for."""
 
-    def execute(self, ctx: Context, result_of: Callable[[Step], object]) -> Any:
+    def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
         """What the user code returns for these results."""
 
-    def method(self, name: str, result_of: Callable[[Step], object] | None) -> Callable[..., Any]:
+    def method(self, name: str, result_of: Callable[[Leaf], object] | None) -> Callable[..., Any]:
         """What it resumes with by this name; without results only to be looked at."""
 
 
@@ -130,7 +132,7 @@ class TaskCall(Step):
 
     def execute(self, ctx: Context, results: Mapping[str, Any]) -> Any:
         """What the user code returns; ``results`` holds each of ``result_task_ids()``."""
-        return self._picked(self.body.execute(ctx, lambda step: results[step.task_id]))
+        return self._picked(self.body.execute(ctx, _in_place_of(ctx, results)))
 
     def check_resume(self, method: str, kwargs: Mapping[str, Any]) -> None:
         """Raises ``InvalidInput`` if the task could not be resumed so."""
@@ -145,7 +147,7 @@ class TaskCall(Step):
         self, ctx: Context, results: Mapping[str, Any], method: str, stored: Mapping[str, Any]
     ) -> Any:
         """What the method returns; ``stored`` has ``kwargs`` and ``event`` or ``error``."""
-        found = self.body.method(method, lambda step: results[step.task_id])
+        found = self.body.method(method, _in_place_of(ctx, results))
         error = error_of(stored["error"]) if "error" in stored else None
         if error is not None and ERROR not in inspect.signature(found).parameters:
             raise error
@@ -235,6 +237,15 @@ class TaskCall(Step):
         return f"<task {self.building.flow_id}.{self.name}>"
 
 
+def _in_place_of(ctx: Context, results: Mapping[str, Any]) -> Callable[[Leaf], object]:
+    """What stands in an argument at execution in place of a step or a template."""
+
+    def fill(leaf: Leaf) -> object:
+        return leaf.filled(ctx) if isinstance(leaf, Template) else results[leaf.task_id]
+
+    return fill
+
+
 def add_call(
     target: Building,
     *,
@@ -276,7 +287,7 @@ class FunctionBody:
         """The values in which results of other tasks are looked for."""
         return [list(self.args), dict(self.kwargs)]
 
-    def method(self, name: str, result_of: Callable[[Step], object] | None) -> Callable[..., Any]:
+    def method(self, name: str, result_of: Callable[[Leaf], object] | None) -> Callable[..., Any]:
         """The function that ``@<task>.method`` registered by this name."""
         del result_of  # what the method needs of the arguments comes in the kwargs of the deferral
         if name not in self.methods:
@@ -290,7 +301,7 @@ class FunctionBody:
             raise InvalidInput(message)
         return self.methods[name]
 
-    def execute(self, ctx: Context, result_of: Callable[[Step], object]) -> Any:
+    def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
         """What the user code returns for these results."""
         args = [with_results(value, result_of) for value in self.args]
         kwargs = {name: with_results(value, result_of) for name, value in self.kwargs.items()}
@@ -317,11 +328,11 @@ class InstanceBody:
         """The values in which results of other tasks are looked for."""
         return self.instance.arguments()
 
-    def execute(self, ctx: Context, result_of: Callable[[Step], object]) -> Any:
+    def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
         """What the user code returns for these results."""
         return _finished(self._ready(result_of).execute(ctx))
 
-    def method(self, name: str, result_of: Callable[[Step], object] | None) -> Callable[..., Any]:
+    def method(self, name: str, result_of: Callable[[Leaf], object] | None) -> Callable[..., Any]:
         """The method of the instance with this name."""
         found = getattr(self.instance if result_of is None else self._ready(result_of), name, None)
         if not inspect.ismethod(found):
@@ -330,7 +341,7 @@ class InstanceBody:
             raise InvalidInput(message)
         return found
 
-    def _ready(self, result_of: Callable[[Step], object]) -> Task:
+    def _ready(self, result_of: Callable[[Leaf], object]) -> Task:
         """The instance with results in the place of tasks."""
         # Not copy.copy: it would go through Task.__new__, which adds an instance to a flow.
         ready = object.__new__(type(self.instance))

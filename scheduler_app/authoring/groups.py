@@ -254,7 +254,10 @@ class GroupFunction:
             _leave(made.building.inside.pop(), has_raised=has_raised)
         if returned is made or next(steps_in(returned), None) is None:
             return made
-        return with_results(returned, lambda step: GroupResult(step=step, group=made))
+        return with_results(
+            returned,
+            lambda leaf: GroupResult(step=leaf, group=made) if isinstance(leaf, Step) else leaf,
+        )
 
     def __repr__(self) -> str:
         return f"<group function {self.function.__name__}>"

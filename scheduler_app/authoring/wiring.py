@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from scheduler_app.authoring.faults import refuse
+from scheduler_app.authoring.template import Template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.faults import Place
+
+Leaf: TypeAlias = "Step | Template"
 
 DEPTH_MAX: Final = 100  # of containers in each other; one that contains itself ends here
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset)
@@ -88,22 +91,29 @@ def steps_in(value: object, place: Place | None = None) -> Iterator[Step]:
 
     ``place`` is what an error names, in place of the running line.
     """
-    if isinstance(value, Step):
+    for leaf in _leaves_in(value, place):
+        if isinstance(leaf, Step):
+            yield leaf
+
+
+def _leaves_in(value: object, place: Place | None = None) -> Iterator[Leaf]:
+    """Every part of the value that stands for something which is there only at execution."""
+    if isinstance(value, (Step, Template)):
         yield value
     elif isinstance(value, _CONTAINERS):
         yield from _walk(value, 1, place)
 
 
-def with_results(value: Any, result_of: Callable[[Step], object]) -> Any:
-    """A copy of the value in which each step is replaced by its result; other parts are shared."""
-    if isinstance(value, Step):
+def with_results(value: Any, result_of: Callable[[Leaf], object]) -> Any:
+    """A copy of the value with what each step or template stands for; other parts are shared."""
+    if isinstance(value, (Step, Template)):
         return result_of(value)
-    if isinstance(value, _CONTAINERS) and next(steps_in(value), None) is not None:
+    if isinstance(value, _CONTAINERS) and next(_leaves_in(value), None) is not None:
         return _rebuilt(value, result_of)
     return value
 
 
-def _rebuilt(value: Any, result_of: Callable[[Step], object]) -> Any:
+def _rebuilt(value: Any, result_of: Callable[[Leaf], object]) -> Any:
     if isinstance(value, dict):
         return {key: with_results(item, result_of) for key, item in value.items()}
     items = [with_results(item, result_of) for item in value]
@@ -112,7 +122,7 @@ def _rebuilt(value: Any, result_of: Callable[[Step], object]) -> Any:
     return next(kind for kind in _CONTAINERS if isinstance(value, kind))(items)
 
 
-def _walk(value: Any, depth: int, place: Place | None) -> Iterator[Step]:
+def _walk(value: Any, depth: int, place: Place | None) -> Iterator[Leaf]:
     if depth > DEPTH_MAX:
         raise refuse(
             f"An argument is nested deeper than {DEPTH_MAX} levels, or contains itself.",
@@ -130,7 +140,7 @@ def _walk(value: Any, depth: int, place: Place | None) -> Iterator[Step]:
     else:
         items = list(value)
     for item in items:
-        if isinstance(item, Step):
+        if isinstance(item, (Step, Template)):
             yield item
         elif isinstance(item, _CONTAINERS):
             yield from _walk(item, depth + 1, place)

@@ -74,6 +74,18 @@ BAD = {
         "has no default, and its schedule starts runs",
         "Param(default, ...)",
     ),
+    "a template of a name that there is not": (
+        "from scheduler_app.authoring import Template\n@flow\ndef f():\n    a(x=Template('{day}'))",
+        10,
+        "there is no 'day'",
+        "Known: ",
+    ),
+    "a template with a brace too many": (
+        "from scheduler_app.authoring import Template\n@flow\ndef f():\n    a(x=Template('{ds'))",
+        10,
+        "cannot be filled in: expected '}'",
+        "{{ and }}",
+    ),
     "an exception that is none": (
         "@flow\ndef f():\n    a.override(retry_on=(OSError, 5))()",
         9,
