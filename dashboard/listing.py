@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from urllib.parse import urlencode
 
 from django.http import QueryDict
 
@@ -80,6 +81,14 @@ class Listing(Generic[RowT]):
             query.setlist(name, values)
         query["format"] = "csv"
         return f"/api/v1/{self.noun.replace(' ', '-')}/export/?{query.urlencode(safe=',:')}"
+
+    @property
+    def matching(self) -> str:
+        """What tells an act that it is about all rows that the filters match, as a query string."""
+        query = QueryDict(mutable=True)
+        for name, values in self.asked.evolve(limit=LIMIT_DEFAULT).to_query().items():
+            query.setlist(name, values)
+        return urlencode({"all": query.urlencode(safe=",:")})
 
     @property
     def is_only_filtered(self) -> bool:

@@ -9,6 +9,7 @@ from dashboard.converters import FlowId, RunKey
 from dashboard.views import (
     attempts,
     clear,
+    clear_batch,
     executor_events,
     filtered,
     flows,
@@ -56,6 +57,10 @@ urlpatterns = [
     path("runs/", runs.run_list, name="run_list"),
     path("runs/<int:run>/", runs.run_detail, name="run_detail"),
     path("runs/<int:run>/clear/", clear.run_clear, name="run_clear"),
+    path("runs/clear/", clear_batch.runs_clear, name="runs_clear"),
+    path("runs/freeze/", freezes.runs_freeze, name="runs_freeze"),
+    path("clear-batches/<uuid:batch_id>/", clear_batch.clear_batch, name="clear_batch"),
+    path("clears/<uuid:plan>/undo/", clear_batch.clear_undo, name="clear_undo"),
     path("runs/mark/", mark.runs_mark, name="runs_mark"),
     path("runs/<int:run>/mark/", mark.run_mark, name="run_mark"),
     path("runs/<int:run>/retry/", runs.run_retry, name="run_retry"),
@@ -77,6 +82,8 @@ urlpatterns = [
         clear.task_instance_clear,
         name="task_instance_clear",
     ),
+    path("task-instances/clear/", clear_batch.task_instances_clear, name="task_instances_clear"),
+    path("task-instances/freeze/", freezes.task_instances_freeze, name="task_instances_freeze"),
     path("task-instances/mark/", mark.task_instances_mark, name="task_instances_mark"),
     path("task-instances/<int:ti>/mark/", mark.task_instance_mark, name="task_instance_mark"),
     path(

@@ -79,7 +79,7 @@ def _answer(
 ) -> HttpResponse:
     """The preview; posted with a reason, its plan is carried out, or shown anew with what moved."""
     given = request.POST if request.method == "POST" else request.GET
-    options = _options(given)
+    options = clear_options(given)
     actor = request.user.get_username()
     context: dict[str, Any] = {"reason": "", "note": ""}
     status = 200
@@ -89,7 +89,7 @@ def _answer(
             done = clear(
                 actor=actor,
                 dry_run=False,
-                plan_id=_plan_id(given),
+                plan_id=plan_id(given),
                 reason=context["reason"],
                 note=context["note"].strip() or None,
             )
@@ -107,10 +107,10 @@ def _answer(
         "title": title,
         "plan": plan,
         "valid_minutes": int(PLAN_VALID_S // 60),
-        "filters": [(key, label, _chosen(options) == key) for key, label in FILTERS],
+        "filters": [(key, label, chosen_filter(options) == key) for key, label in FILTERS],
         "switches": [(key, label, getattr(options, key)) for key, label in switches],
         "hidden": [key for key in Options.__dataclass_fields__ if getattr(options, key)],
-        "only": _chosen(options),
+        "only": chosen_filter(options),
         "back": back,
         "next": given.get("next") or back,
         "reason_max": REASON_CHARACTERS_MAX,
@@ -119,7 +119,7 @@ def _answer(
     return answer.answer(request, "dashboard/clear.html", reading, context, status=status)
 
 
-def _options(given: Mapping[str, str]) -> Options:
+def clear_options(given: Mapping[str, str]) -> Options:
     """The switches that are on; the filter is one of ``FILTERS``."""
     only = given.get("only", "")
     on = {key for key, _ in (*RELATIVES, *SWITCHES) if given.get(key)}
@@ -128,11 +128,13 @@ def _options(given: Mapping[str, str]) -> Options:
     return Options(**dict.fromkeys(on, True))
 
 
-def _chosen(options: Options) -> str:
+def chosen_filter(options: Options) -> str:
+    """The key of the filter that is on, or nothing."""
     return next((key for key, _ in FILTERS if key and getattr(options, key)), "")
 
 
-def _plan_id(given: Mapping[str, str]) -> UUID:
+def plan_id(given: Mapping[str, str]) -> UUID:
+    """The plan that is to be carried out. Raises ``InvalidInput``."""
     try:
         return UUID(given.get("plan_id", ""))
     except ValueError:

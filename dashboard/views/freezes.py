@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
 
 from dashboard import acts, answer
+from dashboard.chosen import chosen
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries import flows, freezes, leases, runs, task_instances
-from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.rules.freezing import Mode, ScopeKind
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
+    from scheduler_app.operations.freeze import FreezePlan
     from scheduler_app.queries.scope import Scope
 
 EVERYTHING = "everything"  # typed by hand before everything is frozen
@@ -84,6 +86,65 @@ def freeze_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = ""
 
 
 @answer.sheet
+def runs_freeze(request: HttpRequest) -> HttpResponse:
+    """What freezing these runs would do; posted with a reason, each is frozen by a freeze of its own."""
+    return _freeze_several(request, ScopeKind.RUN, "run", reverse("dashboard:run_list"))
+
+
+@answer.sheet
+def task_instances_freeze(request: HttpRequest) -> HttpResponse:
+    """The same for task instances."""
+    back = reverse("dashboard:task_instance_list")
+    return _freeze_several(request, ScopeKind.TASK_INSTANCE, "task", back)
+
+
+def _freeze_several(request: HttpRequest, kind: ScopeKind, noun: str, back: str) -> HttpResponse:
+    reading = answer.begin(request)
+    ids = chosen(request, lambda number: _named(reading.scope, kind, number))
+    names = {number: _named(reading.scope, kind, number)[0] for number in ids}
+    actor = request.user.get_username()
+    mode = request.POST.get("mode", Mode.DRAIN.value)
+
+    def each(**asked: Any) -> tuple[list[FreezePlan], list[acts.Subject]]:
+        """The plans of those that can be frozen, and why the others cannot."""
+        plans, refused = [], []
+        for number in ids:
+            try:
+                plans.append(freeze(scope_kind=kind.value, scope_id=number, actor=actor, **asked))
+            except (Conflict, NotFound) as error:
+                refused.append(acts.Subject(name=names[number], state="none", effect=str(error)))
+        return plans, refused
+
+    def sheet() -> acts.Sheet:
+        plans, refused = each(dry_run=True)
+        held = sum(plan.held_count for plan in plans)
+        return acts.Sheet(
+            title=f"Freeze {_counted(len(ids), noun)}",
+            button=f"Freeze {_counted(len(plans), noun)}",
+            effects=[
+                f"{_counted(held, 'unfinished task')} in {_counted(len(plans), noun)} will be held.",
+                "Nothing starts, retries or times out before the thaw; results that come are kept.",
+                "Each has a freeze of its own, and is thawed on its page.",
+            ],
+            included=acts.subjects(one for plan in plans for one in plan.included),
+            excluded=refused,
+            fields=[
+                acts.Field(
+                    name="mode", label="What becomes of what runs", value=mode, choices=MODES
+                )
+            ],
+            hidden=[("id", str(number)) for number in ids],
+        )
+
+    def act(reason: str) -> str:
+        plans, refused = each(reason=reason, mode=mode)
+        told = f"{_counted(len(plans), noun)} frozen."
+        return f"{told} {len(refused)} left alone: {refused[0].effect}" if refused else told
+
+    return acts.answer_sheet(request, reading, sheet=sheet, act=act, back=back)
+
+
+@answer.sheet
 def thaw_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = "") -> HttpResponse:
     """What thawing would do; posted with a reason, what was frozen goes on where it stood."""
     reading = answer.begin(request)
@@ -93,7 +154,8 @@ def thaw_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = "") 
     def sheet() -> acts.Sheet:
         plan = thaw(scope_kind=kind.value, scope_id=scope_id, actor=actor, dry_run=True)
         effects = [
-            f"{_counted(plan.released_count, 'task')} will go on where they stood, as if no time had passed."
+            f"{_counted(plan.released_count, 'held task')} in {_counted(plan.run_count, 'run')} will go on"
+            " where they stood, as if no time had passed."
         ]
         if plan.waiting_count:
             effects.append(f"{plan.waiting_count} queued tasks wait for room in their pools.")
@@ -101,7 +163,7 @@ def thaw_sheet(request: HttpRequest, kind: ScopeKind, scope_id: str | int = "") 
             effects.append(f"{plan.kept_count} tasks stay held by another freeze.")
         return acts.Sheet(
             title=f"Thaw {name}",
-            button=f"Thaw {_counted(plan.released_count, 'task')}",
+            button=f"Thaw {name}",
             effects=effects,
             included=acts.subjects(plan.included),
             excluded=acts.subjects(plan.excluded),

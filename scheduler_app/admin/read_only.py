@@ -58,6 +58,15 @@ ACTS: Final[dict[str, dict[str, str]]] = {
 }
 
 
+# The page that does the same for several rows, each named under ``id``.
+SEVERAL: Final[dict[str, str]] = {
+    f"dashboard:{one}_{verb}": f"dashboard:{one}s_{verb}"
+    for one in ("run", "task_instance")
+    for verb in ("freeze", "clear", "mark")
+}
+CHOSEN_MAX: Final = 500  # rows that one act may be about
+
+
 class CappedPaginator(Paginator):  # type: ignore[type-arg] # generic in the stubs alone
     """Counts no further than a limit, so that a large table costs no more than a small one."""
 
@@ -226,18 +235,25 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg] # generic in th
 
 
 def _to_sheet(page: str) -> Any:
-    """The action that opens this page for the row that was chosen: one at a time."""
+    """The action that opens this page for the row that was chosen, or the one for several of them."""
 
     def open_sheet(
         model_admin: admin.ModelAdmin[Any], request: HttpRequest, rows: QuerySet[Any]
     ) -> HttpResponse | None:
-        chosen = list(rows[:2])
-        if len(chosen) != 1:
+        chosen = [row.pk for row in rows.only("pk").order_by("pk")[: CHOSEN_MAX + 1]]
+        # Back to the list afterwards.
+        back = {"next": request.get_full_path()}
+        if len(chosen) == 1:
+            return HttpResponseRedirect(f"{reverse(page, args=chosen)}?{urlencode(back)}")
+        if page not in SEVERAL:
             model_admin.message_user(request, "Choose one row at a time.", messages.WARNING)
             return None
-        # Back to the list afterwards.
-        back = urlencode({"next": request.get_full_path()})
-        return HttpResponseRedirect(f"{reverse(page, args=[chosen[0].pk])}?{back}")
+        if len(chosen) > CHOSEN_MAX:
+            told = f"Choose at most {CHOSEN_MAX} rows at a time."
+            model_admin.message_user(request, told, messages.WARNING)
+            return None
+        named = urlencode({**back, "id": chosen}, doseq=True)
+        return HttpResponseRedirect(f"{reverse(SEVERAL[page])}?{named}")
 
     return open_sheet
 

@@ -242,6 +242,7 @@ class PartSerializer(serializers.Serializer[Any]):
     worst_case_executions = serializers.IntegerField()
     new_run_attempt = serializers.IntegerField(allow_null=True)
     refusal = serializers.CharField(allow_null=True)
+    can_be_undone = serializers.BooleanField()
 
 
 class BatchSerializer(serializers.Serializer[Any]):

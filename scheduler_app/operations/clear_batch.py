@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from scheduler_app.models import ClearBatch, ClearPlan, Run
 from scheduler_app.operations.clear import carry_out_part, check_note, difference_now, plan_of
@@ -43,6 +44,7 @@ class Part:
     worst_case_executions: int
     new_run_attempt: int | None
     refusal: str | None  # why nothing is done in it
+    can_be_undone: bool  # while nothing of it has started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,12 +286,18 @@ def _refused(run_id: int, why: str) -> Part:
         worst_case_executions=0,
         new_run_attempt=None,
         refusal=why,
+        can_be_undone=False,
     )
 
 
 def _batch(batch_id: UUID, refused: Sequence[Part] = ()) -> Batch:
     row = ClearBatch.objects.get(pk=batch_id)
-    plans = list(ClearPlan.objects.filter(batch_id=batch_id).order_by("id").defer("undo"))
+    plans = list(
+        ClearPlan.objects.filter(batch_id=batch_id)
+        .order_by("id")
+        .defer("undo")
+        .annotate(has_undo=Q(undo__isnull=False))
+    )
     runs = Run.objects.in_bulk([plan.run_id for plan in plans])
     return Batch(
         batch_id=row.pk,
@@ -312,7 +320,7 @@ def _state(row: ClearBatch) -> str:
     return "planned" if row.begun_at is None else "under_way"
 
 
-def _part(plan: ClearPlan, runs: Mapping[int, Run]) -> Part:
+def _part(plan: Any, runs: Mapping[int, Run]) -> Part:
     run = runs.get(plan.run_id)
     included = plan.content["included"]
     state = "done" if plan.used_at is not None else "planned"
@@ -333,4 +341,5 @@ def _part(plan: ClearPlan, runs: Mapping[int, Run]) -> Part:
         worst_case_executions=sum(one["executions"] for one in included),
         new_run_attempt=attempt if begins else None,
         refusal=plan.refusal,
+        can_be_undone=state == "done" and plan.has_undo,
     )

@@ -1,16 +1,16 @@
-"""Reports on clearing.
-
-Not here: B091 (groups), B093 (clears over several runs) and B095 (bulk) are about what does not exist yet.
-"""
+"""Reports on clearing."""
 
 from __future__ import annotations
 
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from scheduler_app.models import Attempt, FlowVersion, TaskInstance
+from scheduler_app.models import Attempt, Flow, FlowVersion, Run, TaskInstance
 from scheduler_app.operations.clear import clear_run, clear_task_instances
-from scheduler_app.rules.definition import from_dict, to_dict
+from scheduler_app.operations.clear_batch import carry_out_batch, plan_batch
+from scheduler_app.operations.reaching import of_run
+from scheduler_app.rules.clear import Options
+from scheduler_app.rules.definition import GroupDefinition, TaskDefinition, from_dict, to_dict
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions import attempt as moves
 from tests.replays import saying
@@ -101,6 +101,53 @@ def test_b089_clearing_the_failed_parent_alone_leaves_its_children_and_the_run_s
     clear_run(run_id=run_id, actor="ana", reason="r", dry_run=False)
     assert world.play(run_id).state == "success"
     saying.assert_nothing_hidden()
+
+
+def test_b091_a_group_and_its_run_are_cleared_of_the_same_failed_tasks(world: World) -> None:
+    """Eight tasks, five of them failed: both plans name those five."""
+    names = [f"g.t{number}" for number in range(8)]
+    tasks = [TaskDefinition(task_id=name, group="g") for name in names]
+    flow = world.flow("f", tasks, groups=(GroupDefinition(group_id="g"),))
+    run_id = world.run(flow)
+    world.play(run_id, failing=names[:5])
+    options = Options(only_failed=True)
+    whole = clear_run(run_id=run_id, actor="ana", options=options)
+    group = clear_task_instances(ti_ids=of_run(run_id, group="g"), actor="ana", options=options)
+    assert {one.task_id for one in whole.included} == set(names[:5])
+    assert {one.task_id for one in group.included} == set(names[:5])
+
+
+def test_b093_a_task_is_cleared_in_later_runs_from_its_own_run_on(world: World) -> None:
+    flow = world.flow("f", chain("a"), max_active_runs=9)
+    runs = [world.run(flow, f"r{number}") for number in range(3)]
+    for run_id in runs:
+        world.play(run_id)
+    ti = TaskInstance.objects.get(run_id=runs[1], task_id="a")
+    plan = plan_batch(actor="ana", ti_ids=[ti.pk], future=True)
+    assert [part.run_id for part in plan.parts] == runs[1:]
+    carry_out_batch(plan.batch_id, actor="ana", reason="r")
+    assert [world.states(run_id)["a"] for run_id in runs] == ["success", "none", "none"]
+
+
+def test_b095_a_row_that_cannot_be_cleared_keeps_no_other_from_it(world: World) -> None:
+    """Ten tasks; one is of a run that was set aside: nine are cleared, one is told with the reason.
+
+    A flow whose file is gone is no obstacle: its runs keep their version.
+    """
+    gone = world.flow("gone", chain("a"), max_active_runs=99)
+    other = world.flow("f", chain("a"), max_active_runs=99)
+    runs = [world.run(gone, "r0"), *(world.run(other, f"r{number}") for number in range(1, 10))]
+    for run_id in runs:
+        world.play(run_id, failing=["a"])
+    aside = {"filter_code": "ghost_run", "filtered_at": "2026-01-01T00:00Z", "filter_detail": {}}
+    Flow.objects.filter(pk="gone").update(current_version=None)
+    Run.objects.filter(pk=runs[9]).update(**aside)
+    ti_ids = TaskInstance.objects.filter(run_id__in=runs).values_list("id", flat=True)
+    plan = plan_batch(actor="ana", ti_ids=list(ti_ids))
+    done = carry_out_batch(plan.batch_id, actor="ana", reason="r")
+    assert done.number("done") == 9
+    (refused,) = (part for part in plan.parts if part.state == "refused")
+    assert (refused.run_id, "set aside" in str(refused.refusal)) == (runs[9], True)
 
 
 def test_b097_after_a_clear_there_are_as_many_retries_as_before(world: World) -> None:

@@ -175,6 +175,11 @@ def test_an_act_of_a_row_opens_its_sheet(root: Client) -> None:
     one = root.post(address(Run), {"action": "freeze", "_selected_action": [run.pk]})
     assert one.headers["Location"].startswith(f"/runs/{run.pk}/freeze/?next=%2Fadmin%2F")
     assert "will be held" in root.get(one.headers["Location"]).content.decode()
-    both = {"action": "freeze", "_selected_action": [run.pk, other.pk]}
+    for verb in ("freeze", "clear", "mark"):
+        both = {"action": verb, "_selected_action": [run.pk, other.pk]}
+        sheet = root.post(address(Run), both).headers["Location"]
+        assert sheet.startswith(f"/runs/{verb}/?next=%2Fadmin%2F")
+        assert sheet.endswith(f"&id={run.pk}&id={other.pk}")
+    both = {"action": "thaw", "_selected_action": [run.pk, other.pk]}
     assert "one row at a time" in root.post(address(Run), both, follow=True).content.decode()
     assert 'name="action"' not in root.get(address(Variable)).content.decode()

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
 
-from scheduler_app.models import Audit, ClearPlan, Flow, Job, Run, TaskInstance
+from scheduler_app.models import Audit, ClearBatch, ClearPlan, Flow, Freeze, Job, Run, TaskInstance
 from tests.integration.dashboard.pages import Page
 
 if TYPE_CHECKING:
@@ -307,3 +307,52 @@ def test_several_are_marked_together(scene: Scene, reader: Client) -> None:
     for wrong in ("", "?id=x", "?" + "&".join(f"id={n}" for n in range(1, 600))):
         assert reader.get(f"/runs/mark/{wrong}").status_code == 400
     assert reader.get("/runs/mark/?id=987654").status_code == 404
+
+
+def test_rows_are_ticked_and_cleared_together(scene: Scene, reader: Client) -> None:
+    page = Page(reader, "/runs/")
+    boxes = [e.get("value") for e in page.all("input") if e.get("type") == "checkbox"]
+    assert {str(scene.healed), str(scene.running)} <= set(boxes)
+    assert page.faults == []
+    sheet = Page(reader, f"/runs/clear/?id={scene.healed}&id={scene.running}")
+    assert sheet.faults == []
+    assert "Clear 2 runs" in sheet.text
+    batch = ClearBatch.objects.latest("created_at")
+    form = {"id": [scene.healed, scene.running], "plan_id": batch.pk}
+    refused = reader.post("/runs/clear/", {**form, "reason": " "})
+    assert (refused.status_code, "Say why" in refused.content.decode()) == (400, True)
+    done = reader.post("/runs/clear/", {**form, "reason": "late file"})
+    assert done.headers["Location"] == f"/clear-batches/{batch.pk}/"
+    told = Page(reader, f"/clear-batches/{batch.pk}/")
+    assert "2 of 2 runs are done" in " ".join(told.text.split())
+    assert told.faults == []
+    assert Run.objects.get(pk=scene.healed).run_attempt == 2
+    (undo,) = [link for link in told.links() if link.endswith("/undo/")]
+    assert "as before" in Page(reader, undo).text
+    assert (
+        reader.post(undo, {"reason": "wrong run"}).headers["Location"] == f"/runs/{scene.healed}/"
+    )
+    assert Run.objects.get(pk=scene.healed).run_attempt == 1
+    assert reader.get(undo).status_code == 409
+
+
+def test_all_that_match_a_filter_are_cleared_as_one_plan(scene: Scene, reader: Client) -> None:
+    del scene
+    page = Page(reader, "/task-instances/?state=success")
+    (href,) = [link for link in page.links() if link.startswith("/task-instances/clear/?all=")]
+    sheet = Page(reader, href)
+    number = TaskInstance.objects.filter(state="success", filter_code__isnull=True).count()
+    assert f"Clear {number} task instances" in sheet.text
+    past = Page(reader, f"{href}&only=only_failed")
+    assert "Nothing is in it" in past.text
+    assert reader.get("/task-instances/clear/?all=state%3Dremoved").status_code == 400
+    assert reader.get("/task-instances/clear/?all=nope%3D1").status_code == 400
+
+
+def test_several_are_frozen_each_by_a_freeze_of_its_own(scene: Scene, reader: Client) -> None:
+    sheet = Page(reader, f"/runs/freeze/?id={scene.running}&id={scene.healed}")
+    assert sheet.faults == []
+    assert "has ended as success" in sheet.text
+    form = {"id": [scene.running, scene.healed], "reason": "look", "mode": "drain"}
+    assert reader.post("/runs/freeze/", form).status_code == 302
+    assert Freeze.objects.get().scope_id == str(scene.running)
