@@ -47,10 +47,11 @@ class RunSerializer(StandingSerializer):
     ended_at = serializers.DateTimeField(allow_null=True)
     deadline_at = serializers.DateTimeField(allow_null=True)
     frozen_at = serializers.DateTimeField(allow_null=True)
-    retry_at = serializers.DateTimeField(allow_null=True)
     mark = serializers.JSONField(allow_null=True)
+    retry_at = serializers.DateTimeField(allow_null=True)
     retry_count = serializers.IntegerField()
     retry_reason = serializers.CharField()
+    backfill_id = serializers.IntegerField(allow_null=True)
 
 
 class RunRequestSerializer(serializers.Serializer[dict[str, Any]]):

@@ -59,7 +59,7 @@ class TaskInstanceSerializer(StandingSerializer):
     started_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
     next_retry_at = serializers.DateTimeField(allow_null=True)
-    next_retry_reason = serializers.CharField(allow_null=True)
+    next_retry_why = serializers.JSONField(allow_null=True)
     next_method = serializers.CharField(allow_null=True)
     stop_requested_at = serializers.DateTimeField(allow_null=True)
     stop_reason = serializers.CharField(allow_null=True)
@@ -78,6 +78,7 @@ class TaskInstanceDetailSerializer(TaskInstanceSerializer):
     """One task instance with the sentence about it, and what its tries left for the next."""
 
     why = WhySerializer()
+    next_retry_reason = serializers.CharField(allow_null=True)
     checkpoints = CheckpointSerializer(many=True)
     artifacts = ArtifactSerializer(many=True)
 
@@ -101,7 +102,12 @@ class TaskInstanceDetail(ApiView):
         told = WhySerializer(why.explain(self.scope, row)).data
         kept = CheckpointSerializer(saving.of_task(self.scope, row), many=True).data
         shown = ArtifactSerializer(artifacts.of_task(row), many=True).data
-        more = {"why": told, "checkpoints": kept, "artifacts": shown}
+        more = {
+            "why": told,
+            "next_retry_reason": row.next_retry_reason,
+            "checkpoints": kept,
+            "artifacts": shown,
+        }
         return Response({**TaskInstanceSerializer(row).data, **more})
 
 

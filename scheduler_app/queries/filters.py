@@ -133,6 +133,7 @@ class RunFilter(ListFilter):
         default=(), metadata=choice_of("run_type", tuple(kind.value for kind in states.RunType))
     )
     version: tuple[int, ...] = field(default=(), metadata=number_of("version__number"))
+    backfill: tuple[int, ...] = field(default=(), metadata=number_of("backfill_id"))
     shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
     logical_date_gte: datetime | None = field(default=None, metadata=moment("logical_date__gte"))
     logical_date_lte: datetime | None = field(default=None, metadata=moment("logical_date__lte"))

@@ -56,6 +56,7 @@ class RunRow(lens.Standing):
     retry_at: datetime | None  # when its policy begins the next run attempt
     retry_count: int  # run attempts that its policy began
     retry_reason: str  # why it waits for that, or why none follows
+    backfill_id: int | None  # that made it, or had it run again
 
     @property
     def is_over(self) -> bool:
