@@ -11,6 +11,7 @@ from __future__ import annotations
 from scheduler_app.authoring.branching import branch, latest_only, short_circuit
 from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
+from scheduler_app.authoring.exclusive import Busy
 from scheduler_app.authoring.fencing import StaleFence, fenced, fenced_upsert
 from scheduler_app.authoring.flow import Flow, flow
 from scheduler_app.authoring.groups import Group, GroupRetry, group
@@ -52,6 +53,7 @@ from scheduler_app.authoring.variables import NoSuchVariable, Variable, Variable
 
 __all__ = [
     "AppriseNotifier",
+    "Busy",
     "Context",
     "Defer",
     "DeferralTimeout",

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from scheduler_app.authoring.artifacts import Artifacts, ArtifactServices
 from scheduler_app.authoring.deferral import Defer
+from scheduler_app.authoring.exclusive import TIMEOUT_S, ExclusiveServices, held
 from scheduler_app.authoring.retrying import RetryAfter
 from scheduler_app.authoring.saving import Checkpoint, Progress, SavingServices, checked_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from scheduler_app.authoring.triggers import Trigger
 
@@ -21,7 +23,7 @@ RETURN_VALUE: Final = "return_value"  # the key under which a task's result is p
 _LOG: Final = logging.getLogger("daylight.task")
 
 
-class ContextServices(SavingServices, ArtifactServices, Protocol):
+class ContextServices(SavingServices, ArtifactServices, ExclusiveServices, Protocol):
     """What the worker does for a task while it runs."""
 
     def still_mine(self) -> bool:
@@ -133,6 +135,17 @@ class Context:
             include_prior_tries=include_prior_tries,
         )
         return value if is_there else default
+
+    def exclusive(
+        self, key: str, timeout: timedelta | float = TIMEOUT_S
+    ) -> AbstractContextManager[None]:
+        """``with ctx.exclusive("customer-7"):`` no other execution of any flow holds the key inside.
+
+        It is let go at the end of the block, and when this attempt has ended, however it did. Waiting
+        takes this worker's place; raises ``Busy`` after ``timeout``, and ``Superseded``. As with every
+        lock, an execution that was paused may find that it is taken for lost: see ``fence``.
+        """
+        return held(self.services, key, timeout)
 
     def still_mine(self) -> bool:
         """Whether this attempt is still the one whose result will be accepted; asks the database."""

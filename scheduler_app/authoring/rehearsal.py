@@ -389,6 +389,12 @@ class _Services:
         del title
         self.stage.done.artifacts[self.task_id, key] = (kind, body)
 
+    def take(self, key: str) -> None:
+        """Nobody else is here."""
+
+    def let_go(self, key: str) -> None:
+        """As before."""
+
     def _owner(self, scope: str) -> str:
         return self.task_id if scope == "task" else self.stage.definition.flow_id
 

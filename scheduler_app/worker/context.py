@@ -15,6 +15,7 @@ from scheduler_app.authoring.saving import FLOW, TASK, Superseded
 from scheduler_app.rules import values
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.transitions.checkpoint import publish, push
+from scheduler_app.transitions.exclusive import let_go, take_exclusive
 from scheduler_app.worker.report import storable
 
 if TYPE_CHECKING:
@@ -170,6 +171,27 @@ class Services:
         if not self.saver.ask(write):
             raise Superseded(f"The artifact {key!r}")
         self._published.add(key)
+
+    def take(self, key: str) -> str | None:
+        """Who holds the key; ``None`` once this attempt does. Raises ``Superseded``."""
+        is_mine, holder = self.saver.ask(
+            lambda connection: take_exclusive(
+                connection,
+                key=key,
+                ti_id=self.delivery.ti_id,
+                attempt_id=self.delivery.attempt_id,
+                nonce=self.delivery.nonce,
+            )
+        )
+        if not is_mine:
+            raise Superseded(f"The exclusive key {key!r}")
+        return holder
+
+    def let_go(self, key: str) -> None:
+        """This attempt does not hold the key any more."""
+        self.saver.ask(
+            lambda connection: let_go(connection, key=key, attempt_id=self.delivery.attempt_id)
+        )
 
     def pull(
         self, task_id: str, key: str | None, *, map_index: int, include_prior_tries: bool

@@ -1,0 +1,54 @@
+"""One at a time: ``with ctx.exclusive("customer-7"): ...``."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from scheduler_app.authoring.options import BadOption, duration_s
+from scheduler_app.authoring.saving import checked_key
+from scheduler_app.rules.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+LOOK_INTERVAL_S: Final = 0.5
+TIMEOUT_S: Final = 60.0
+
+
+class Busy(Exception):
+    """Another execution holds the key, and did not let it go in time."""
+
+
+class ExclusiveServices(Protocol):
+    """What the worker does about keys."""
+
+    def take(self, key: str) -> str | None:
+        """``None`` once this attempt holds the key; else who does. Raises ``Superseded``."""
+
+    def let_go(self, key: str) -> None:
+        """This attempt does not hold the key any more."""
+
+
+@contextmanager
+def held(
+    services: ExclusiveServices, key: str, timeout: timedelta | float = TIMEOUT_S
+) -> Iterator[None]:
+    """Inside the block no other execution holds the key. Raises ``Busy`` after the time limit."""
+    name = checked_key(key, "exclusive key")
+    try:
+        limit_s = duration_s(timeout)
+    except BadOption as wanted:
+        raise InvalidInput(f"timeout={timeout!r}: give timeout {wanted}.") from None
+    until = time.monotonic() + limit_s
+    while (holder := services.take(name)) is not None:
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise Busy(f"The key {name!r} is held by {holder}; it was not let go in {limit_s:g} s.")
+        time.sleep(min(LOOK_INTERVAL_S, left_s))
+    try:
+        yield
+    finally:
+        services.let_go(name)
