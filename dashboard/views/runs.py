@@ -167,7 +167,7 @@ def _summary(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, A
         TaskInstanceFilter,
         task_instances.page,
         noun="task instances",
-        fields=("state", "task_id", "pool", "queue"),
+        fields=("state", "task_id", "group", "pool", "queue"),
         order="id",
         limit=TASKS_LIMIT,
         run=(run.id,),
@@ -234,7 +234,8 @@ def _graph(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any
         folded=request.GET.get(PARAMETER, ""),
         groups={one.group_id: one for one in units},
     )
-    return {"list": found, "picture": picture}
+    retried = [one for one in units if one.history]
+    return {"list": found, "picture": picture, "units": retried}
 
 
 def _timeline(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializ
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
-from scheduler_app.queries import flows, runs
+from scheduler_app.queries import flows, groups, runs
 from scheduler_app.queries.filters import RunFilter
 
 if TYPE_CHECKING:
@@ -84,6 +84,52 @@ class RunDetail(ApiView):
         del request
         row = runs.one(self.scope, run)
         return Response(RunSerializer(row).data)
+
+
+class GroupAttemptSerializer(serializers.Serializer[Any]):
+    """One go at a group that is retried as a whole."""
+
+    number = serializers.IntegerField()
+    cause = serializers.CharField()
+    state = serializers.CharField()
+    reason = serializers.CharField()
+    is_current = serializers.BooleanField()
+    started_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+    retry_at = serializers.DateTimeField(allow_null=True)
+
+
+class GroupSerializer(serializers.Serializer[Any]):
+    """One group of a run; state, reason and attempts are of groups that are retried as a whole."""
+
+    group_id = serializers.CharField()
+    parent = serializers.CharField(allow_null=True)  # type: ignore[assignment]  # also of a Field
+    doc = serializers.CharField()
+    task_ids = serializers.ListField(child=serializers.CharField())
+    states = serializers.DictField(child=serializers.IntegerField())
+    state = serializers.CharField(allow_null=True)
+    reason = serializers.CharField(allow_null=True)
+    max_attempts = serializers.IntegerField(allow_null=True)
+    retry_at = serializers.DateTimeField(allow_null=True)
+    attempts = serializers.IntegerField()
+    history = GroupAttemptSerializer(many=True)
+
+
+class GroupListSerializer(serializers.Serializer[Any]):
+    """The groups of a run, outer ones before those in them."""
+
+    results = GroupSerializer(many=True)
+
+
+class RunGroups(ApiView):
+    """The groups of tasks of one run."""
+
+    @extend_schema(responses=GroupListSerializer)
+    def get(self, request: Request, run: int) -> Response:
+        """What is in each, in which states, and the attempts of those that are one unit."""
+        del request
+        found = groups.of_run(self.scope, runs.one(self.scope, run))
+        return Response(GroupListSerializer({"results": found}).data)
 
 
 class RunTerminate(ApiView):

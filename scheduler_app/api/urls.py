@@ -115,6 +115,7 @@ V1: list[URLPattern | URLResolver] = [
         "<int:run_attempt>",
         run_attempts.RunAttemptDetail,
     ),
+    path("runs/<int:run>/groups/", runs.RunGroups.as_view()),
     path("runs/<int:run>/terminate/", runs.RunTerminate.as_view()),
     path("freezes/", freezes.FreezeList.as_view()),
     *frozen("runs/<int:scope_id>/", ScopeKind.RUN),

@@ -16,13 +16,14 @@ same value, so they can never mean different sets. Parameters of every list:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from django.db.models import Q
 
 from scheduler_app.models import Run, TakeOverItem
 from scheduler_app.queries import reviewed as reviewed_marks
 from scheduler_app.queries import shown
+from scheduler_app.queries.group_tasks import tasks_of
 from scheduler_app.queries.list_filter import ListFilter
 from scheduler_app.queries.parameters import (
     choice_by,
@@ -38,10 +39,15 @@ from scheduler_app.queries.parameters import (
 from scheduler_app.rules import ghosts, guards, incidents, leadership, states, visibility
 from scheduler_app.rules.backfill import DateState
 from scheduler_app.rules.callbacks import CallbackOn
+from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
+
+    from django.db.models import Model, QuerySet
+
+    ModelT = TypeVar("ModelT", bound=Model)
 
 
 def _runs_of_flows(flow_ids: tuple[str, ...]) -> Q:
@@ -176,6 +182,8 @@ class TaskInstanceFilter(ListFilter):
     run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
     run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
     task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
+    # With ``run`` or ``flow_id``: the tasks of these groups.
+    group: tuple[str, ...] = field(default=(), metadata=text_by(lambda _: Q()))
     map_index: tuple[int, ...] = field(default=(), metadata=number_of("map_index"))
     state: tuple[str, ...] = field(
         default=(), metadata=choice_by(shown.task_states, shown.TASK_STATES)
@@ -189,6 +197,17 @@ class TaskInstanceFilter(ListFilter):
     started_at_lte: datetime | None = field(default=None, metadata=moment("started_at__lte"))
     ended_at_gte: datetime | None = field(default=None, metadata=moment("ended_at__gte"))
     ended_at_lte: datetime | None = field(default=None, metadata=moment("ended_at__lte"))
+
+    def matching(self, rows: QuerySet[ModelT]) -> QuerySet[ModelT]:
+        """As of every list; a group is looked up in the versions of the runs or flows asked for."""
+        rows = ListFilter.matching(self, rows)  # super() knows another class than slots make
+        if not self.group:
+            return rows
+        if not self.run and not self.flow_id:
+            message = "group: name the flow too (flow_id), or the run by its number (run)."
+            raise InvalidInput(message, field="group")
+        found = tasks_of(self.group, run=self.run, flow_id=self.flow_id)
+        return rows.filter(task_id__in=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
