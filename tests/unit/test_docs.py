@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scheduler_app.authoring.registry import collecting
+from scheduler_app.rules.definition import TriggerRule
 from scheduler_app.rules.states import ATTEMPT_MOVES, RUN_MOVES, TASK_MOVES
 
 CHECKOUT = Path(__file__).parents[2]
@@ -74,3 +76,30 @@ def test_the_table_of_examples_names_every_flow_in_its_file() -> None:
         )
     }
     assert told == flows
+
+
+def test_the_examples_of_authoring_are_flows_without_a_fault() -> None:
+    text = (CHECKOUT / "docs" / "authoring.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {"__name__": "authoring"}
+    with collecting() as registry:
+        for block in blocks:
+            exec(compile(block, "authoring.md", "exec"), names)
+    assert [fault for one in registry.registrations for fault in one.faults] == []
+    made = {one.flow.flow_id: one.flow.definition() for one in registry.registrations}
+    assert set(made) == {"sources", "payment", "on_a_cluster", "branching"}
+    assert made["sources"].task("load").upstream == (
+        "sources.extract.check",
+        "sources.extract.fetch",
+        "sources.extract__1.check",
+        "sources.extract__1.fetch",
+    )
+    assert made["payment"].task("undo").compensates == "pay"
+    assert made["on_a_cluster"].task("drop_cluster").upstream == ("make_cluster", "more")
+
+
+def test_the_table_of_trigger_rules_has_each_of_them() -> None:
+    text = (CHECKOUT / "docs" / "authoring.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert told == {str(rule) for rule in TriggerRule} - {"all_done_setup_success"}
