@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,14 @@ def test_the_examples_of_authoring_are_flows_without_a_fault() -> None:
     )
     assert made["payment"].task("undo").compensates == "pay"
     assert made["on_a_cluster"].task("drop_cluster").upstream == ("make_cluster", "more")
+    second = datetime(2026, 1, 2, tzinfo=UTC)
+    played = {
+        one.flow.flow_id: one.flow.test(logical_date=second) for one in registry.registrations
+    }
+    assert {one.state for one in played.values()} == {"success"}
+    assert played["branching"].states["reports.step"] == "skipped"
+    assert played["branching"].states["join"] == "success"
+    assert played["payment"].states["undo"] == "skipped"
 
 
 def test_the_table_of_trigger_rules_has_each_of_them() -> None:
