@@ -16,6 +16,7 @@ from dashboard.addresses import came_from
 from dashboard.folding import PARAMETER, folding_of
 from dashboard.grids import grid_of
 from dashboard.pictures import picture_of
+from scheduler_app.authoring import notifiers
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.trigger_run import trigger_run
 from scheduler_app.queries import (
@@ -170,13 +171,17 @@ def _versions(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str
 
 def _details(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
     del request
+    context: dict[str, Any] = {"fire_times": ()}
+    if flow.version_id is not None:
+        watched = flow_versions.one(reading.scope, flow.version_id).graph()
+        context |= {"watched": watched, "told": [notifiers.shown(one) for one in watched.alerts]}
     if not flow.schedule:
-        return {"fire_times": ()}
+        return context
     zone = flow.timezone or "UTC"
     times = next_fire_times(
         _spec(flow), zone, reading.now, NEXT_RUNS, start_date=instant(flow.start_date)
     )
-    return {"fire_times": times}
+    return {**context, "fire_times": times}
 
 
 _TAB_CONTEXTS: Final = {

@@ -83,6 +83,8 @@ def run_callback(me: Child, delivery: Delivery, claimed: CallbackClaim) -> repor
 def _call(me: Child, callback: callbacks.Callback, context: dict[str, Any]) -> None:
     """It was called; what notifiers in it have to tell went out from here."""
     secrets = Secrets(of_variables(me.link.once))
+    for value in settings.NOTIFIER_SECRETS.values():
+        me.masks.add(value)
 
     def courier(notifier: Mapping[str, Any], letter: Letter) -> None:
         send_patiently(

@@ -256,6 +256,7 @@ def test_a_library_s_own_connections_are_looked_at_in_its_thread_alone(web: WebS
         reach()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the library's own imports
 def test_apprise_posts_where_it_may(web: WebServer) -> None:
     pytest.importorskip("apprise", reason="an extra that this environment does not have")
     notifier = {"kind": "apprise", "url": {"secret": "u"}}
