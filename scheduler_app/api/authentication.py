@@ -20,6 +20,12 @@ TOKEN_LENGTH_MAX: Final = 200  # characters; ours are far shorter
 class BearerAuthentication(BaseAuthentication):
     """``Authorization: Bearer TOKEN`` with a token of ``POST /auth/token``."""
 
+    @staticmethod
+    def token_of(request: Request) -> str:
+        """The token of the header; empty without one."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
+
     def authenticate(self, request: Request) -> tuple[User, None] | None:
         """The user of the token; none without the header, so that a session may answer."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")

@@ -13,8 +13,10 @@ from rest_framework.permissions import AllowAny
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.authentication import BearerAuthentication
 from scheduler_app.api.reading import ApiView
 from scheduler_app.operations.issue_token import issue_token
+from scheduler_app.operations.revoke_tokens import revoke_own
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
@@ -62,3 +64,15 @@ class TokenIssue(ApiView):
             status=HTTPStatus.CREATED,
             headers={"Cache-Control": "no-store"},
         )
+
+
+class TokenRevoke(ApiView):
+    """Signing out: the token that the request carries is over."""
+
+    authentication_classes = (BearerAuthentication,)
+
+    @extend_schema(request=None, responses={HTTPStatus.NO_CONTENT: None})
+    def post(self, request: Request) -> Response:
+        """It opens nothing any more."""
+        revoke_own(token=BearerAuthentication.token_of(request), actor=request.user.get_username())
+        return Response(status=HTTPStatus.NO_CONTENT)

@@ -228,6 +228,7 @@ V1: list[URLPattern | URLResolver] = [
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("auth/token", tokens.TokenIssue.as_view(), name="api-token"),
+    path("auth/token/revoke", tokens.TokenRevoke.as_view()),
     path("auth/token/cli", tokens.TokenIssue.as_view(is_short=True)),
     path("healthz", health.healthz, name="healthz"),
     path("metrics", metrics.exposition, name="metrics"),

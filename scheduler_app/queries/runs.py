@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from scheduler_app.models import Run
 from scheduler_app.queries import lens, shown
@@ -97,6 +97,21 @@ def by_key(scope: Scope, flow_id: str, run_id: str) -> RunRow:
     return lens.one(
         NOUN, scope, Q(flow_id=flow_id, run_key=run_id), f"run {run_id} of flow {flow_id}"
     )
+
+
+def state_counts(scope: Scope, flow_ids: Collection[str]) -> dict[str, dict[str, int]]:
+    """For each flow that has some: how many current runs are in each state, beneath any freeze."""
+    counted = (
+        _rows(scope)
+        .filter(flow_id__in=flow_ids, filter_code__isnull=True)
+        .order_by()
+        .values_list("flow_id", "state")
+        .annotate(n=Count("*"))
+    )
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for flow_id, state, number in counted:
+        found[flow_id][state] = number
+    return dict(found)
 
 
 def latest_of_flows(

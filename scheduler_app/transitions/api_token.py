@@ -35,3 +35,9 @@ def store_token(
         assert row is not None, "an insert returns its row"
         expires_at: datetime = row[0]
         return expires_at
+
+
+def delete_tokens(connection: psycopg.Connection[Any], *, token_ids: list[int]) -> None:
+    """These tokens open nothing any more."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM api_token WHERE id = ANY(%s)", [token_ids])

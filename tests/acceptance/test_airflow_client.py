@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import airflow_client.client as airflow
 import pytest
@@ -145,6 +148,18 @@ def test_a_failed_run_is_looked_into_and_cleared(client: Any) -> None:
     took = tis.post_clear_task_instances("compat", body)
     assert took.total_entries == 1
     _ended(client, "compat", run.dag_run_id)
+
+
+def test_a_run_is_waited_for_line_by_line(stack: Stack, client: Any) -> None:
+    body = models.TriggerDAGRunPostBody(logical_date=None, conf={"calm": True})
+    run = dag_run_api.DagRunApi(client).trigger_dag_run("compat", body)
+    address = f"/api/v2/dags/compat/dagRuns/{quote(run.dag_run_id)}/wait?interval=0.2&result=rows"
+    request = Request(stack.url + address)
+    request.add_header("Authorization", f"Bearer {client.configuration.access_token}")
+    with urlopen(request, timeout=60) as answer:
+        lines = [json.loads(line) for line in answer]
+    assert lines[0]["state"] in ("queued", "running")
+    assert lines[-1] == {"state": "success", "results": {"rows": {"rows": 90}}}
 
 
 def test_lists_are_paged_ordered_and_filtered(client: Any) -> None:

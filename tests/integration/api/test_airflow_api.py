@@ -7,21 +7,25 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 from django.urls import URLPattern
 from django.utils import timezone
 
-from scheduler_app.airflow_api import urls
+from scheduler_app.airflow_api import more, urls
 from scheduler_app.airflow_api.views import AirflowView
 from scheduler_app.models import (
     ApiToken,
     AttemptLogChunk,
     Audit,
+    FlowFile,
     Pool,
     Run,
     TaskInstance,
     Variable,
 )
 from scheduler_app.operations.variables import set_variable
+from scheduler_app.queries.scope import EVERYTHING
 from tests import factories
 
 if TYPE_CHECKING:
@@ -309,3 +313,37 @@ def test_a_run_that_is_set_to_queued_begins_anew_what_failed(api: Client, failed
     states = dict(TaskInstance.objects.values_list("task_id", "state"))
     assert states["a"] == "success"
     assert states["b"] != "failed"
+
+
+def test_small_lists(api: Client, failed: Run) -> None:
+    factories.make_flow(flow_id="tagged", tags=["b", "a"])
+    stats = said(send(api, "GET", f"dagStats?dag_ids={failed.flow_id}"))["dags"]
+    assert {one["state"]: one["count"] for one in stats[0]["stats"]} == {
+        "queued": 0,
+        "running": 0,
+        "success": 0,
+        "failed": 1,
+    }
+    assert said(send(api, "GET", "dagTags"))["tags"] == ["a", "b"]
+    FlowFile.objects.create(
+        folder="/flows",
+        path="bad.py",
+        errors=[{"file": "bad.py", "line": 3, "message": "It breaks.", "remedy": "Mend it."}],
+        loaded_at=factories.at(1),
+    )
+    faults = said(send(api, "GET", "importErrors"))
+    assert faults["import_errors"][0]["stack_trace"] == "bad.py:3: It breaks. Mend it."
+    assert said(send(api, "GET", "importErrors/1"))["filename"] == "bad.py"
+    assert send(api, "GET", "importErrors/2").status_code == 404
+    versions = said(send(api, "GET", f"dags/{failed.flow_id}/dagVersions"))["dag_versions"]
+    assert [one["version_number"] for one in versions] == [1]
+    one = said(send(api, "GET", f"dags/{failed.flow_id}/dagVersions/1"))
+    assert one == versions[0]
+    links = f"dags/{failed.flow_id}/dagRuns/manual__one/taskInstances/a/links"
+    assert said(send(api, "GET", links))["extra_links"] == {}
+
+
+async def test_a_run_is_waited_for(failed: Run) -> None:
+    lines = [line async for line in more._watched(EVERYTHING, failed.pk, 0.01, ("a",))]
+    await sync_to_async(connections.close_all)()  # of the thread that it reads in
+    assert lines == [b'{"state": "failed", "results": {}}\n']

@@ -123,3 +123,11 @@ def test_the_session_of_the_pages_reads_and_writes_only_with_its_csrf_token(ana:
     answer = client.post("/api/v1/flows/f/pause/", {}, content_type="application/json")
     assert answer.status_code == 403
     assert "CSRF" in answer.json()["detail"]
+
+
+def test_a_token_is_over_once_it_is_revoked(api: Client, stranger: Client) -> None:
+    assert stranger.post("/auth/token/revoke").status_code == 401
+    assert api.get("/api/v1/runs/").status_code == 200
+    assert api.post("/auth/token/revoke").status_code == 204
+    assert api.get("/api/v1/runs/").status_code == 401
+    assert Audit.objects.filter(action="token.revoke", actor="ana").count() == 1

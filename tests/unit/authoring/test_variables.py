@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_app.authoring import NoSuchVariable, Variable, VariablesOutOfReach
+from scheduler_app.authoring import (
+    Context,
+    NoSuchVariable,
+    Variable,
+    VariablesOutOfReach,
+    flow,
+    task,
+)
 from scheduler_app.rules.errors import InvalidInput
 
 
@@ -57,3 +64,18 @@ def test_values_and_keys_are_checked_as_on_a_stack() -> None:
             Variable.get(" a")
         with pytest.raises(InvalidInput, match="only numbers"):
             Variable.increment("word")
+
+
+def test_a_run_of_a_test_has_the_variables_that_it_is_given() -> None:
+    @task
+    def count(ctx: Context) -> object:
+        del ctx
+        return Variable.increment("n", by=Variable.get("step"))
+
+    @flow
+    def counted() -> None:
+        count()
+
+    with Variable.given({"step": 5}) as kept:
+        done = counted.test()
+    assert (done.state, done.results["count"], kept["n"]) == ("success", 5, 5)
