@@ -15,6 +15,7 @@ from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Flow, Run
 from scheduler_app.operations.reasons import check_reason
 from scheduler_app.rules import backfill as rules
+from scheduler_app.rules import params
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.rules.run_keys import backfill_run_key
@@ -76,6 +77,7 @@ def create_backfill(
             message = f"flow {flow_id!r} was removed: its file no longer defines it"
             raise Conflict(message, field="flow_id")
         definition = from_dict(flow.current_version.definition)
+        params.check(definition.param_schemas, {**definition.params, **(conf or {})})
         dates = rules.dates_of(
             definition,
             first=from_date.astimezone(UTC),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,9 @@ from django.core.management import call_command
 from django.test import Client
 
 from scheduler_app.models import Flow, Run
+from scheduler_app.operations.backfill import create_backfill
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
+from scheduler_app.rules.errors import InvalidInput
 from tests import factories
 
 if TYPE_CHECKING:
@@ -90,3 +93,11 @@ def test_the_command_line_shows_and_checks_them(
     with pytest.raises(SystemExit):
         call_command("flows", "trigger", flow.flow_id)
     assert "day: it is required, and not given" in capsys.readouterr().err
+
+
+def test_a_backfill_is_asked_as_a_run_is(flow: Flow) -> None:
+    day = datetime(2026, 1, 31, tzinfo=UTC)
+    with pytest.raises(InvalidInput, match="day: it is required, and not given"):
+        create_backfill(
+            flow_id=flow.flow_id, from_date=day, to_date=day, actor="ana", reason="r", conf={}
+        )
