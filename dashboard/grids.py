@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from dashboard.nested import label_of
 from dashboard.pictures import WORST_FIRST
+from dashboard.templatetags.dashboard import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from dashboard.folding import Folding
     from scheduler_app.queries.attempts import Tries
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 DEPTH_MAX: Final = 3  # of groups in each other that a row is moved in for
 CELLS_MAX: Final = 10_000  # of one grid; more would help nobody
+BAR_HEIGHT: Final = 26.0  # of the longest run
+BAR_LEAST: Final = 2.0  # however short a run was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +63,33 @@ class GridRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One run above its cells: how long it took beside the others, and what changed with it."""
+
+    run: RunRow
+    duration_s: float | None  # null: it has not started
+    bar: float  # height of its bar, at most ``BAR_HEIGHT``
+    y: float
+    is_new_version: bool  # another version than the run before it
+    is_held: bool  # frozen
+
+    @property
+    def said(self) -> str:
+        """What the column says to who does not see it."""
+        parts = [f"{self.run.run_id}: {self.run.state.replace('_', ' ')}"]
+        if self.duration_s is not None:
+            parts.append(f"{'took' if self.run.is_over else 'for'} {in_words(self.duration_s)}")
+        parts.append(f"version {self.run.version}{' (new)' if self.is_new_version else ''}")
+        if self.run.is_filtered:
+            parts.append(f"filtered: {self.run.filter_reason}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
     """Tasks and runs, the newest run last."""
 
-    runs: tuple[RunRow, ...]
+    columns: tuple[Column, ...]
     rows: tuple[GridRow, ...]
     has_groups: bool = False
     all_folded: str = ""  # what the address says once every group is folded
@@ -74,6 +101,7 @@ def grid_of(
     task_ids: Iterable[str],
     cells: Mapping[int, Sequence[Cell]],
     tries: Mapping[int, Tries],
+    now: datetime,
     group_of: Mapping[str, str] | None = None,
     folding: Folding | None = None,
 ) -> Grid:
@@ -118,11 +146,36 @@ def grid_of(
     ]
     groups = folding.groups if folding is not None else ()
     return Grid(
-        runs=ordered,
+        columns=_columns(ordered, now),
         rows=tuple(rows),
         has_groups=bool(groups),
         all_folded=",".join(sorted(group.group_id for group in groups)),
     )
+
+
+def _columns(runs: Sequence[RunRow], now: datetime) -> tuple[Column, ...]:
+    """The heads of these runs, oldest first; the longest has a bar of full height."""
+    took = [
+        None if run.started_at is None else ((run.ended_at or now) - run.started_at).total_seconds()
+        for run in runs
+    ]
+    longest = max((one for one in took if one is not None), default=0.0) or 1.0
+    columns = []
+    for number, (run, duration_s) in enumerate(zip(runs, took, strict=True)):
+        bar = 0.0
+        if duration_s is not None:
+            bar = max(BAR_LEAST, round(BAR_HEIGHT * max(duration_s, 0.0) / longest, 1))
+        columns.append(
+            Column(
+                run=run,
+                duration_s=duration_s,
+                bar=bar,
+                y=round(BAR_HEIGHT - bar, 1),
+                is_new_version=number > 0 and runs[number - 1].version_id != run.version_id,
+                is_held=run.frozen_at is not None,
+            )
+        )
+    return tuple(columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

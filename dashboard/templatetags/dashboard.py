@@ -46,6 +46,8 @@ MARK_OF: Final = {
     "rescheduled": "up_for_reschedule",
     "open": "up_for_retry",
     "resolved": "confirmed",
+    "reviewed": "confirmed",
+    "unreviewed": "scheduled",
     "acknowledged": "active",
     "waiting": "queued",
     "sent": "confirmed",

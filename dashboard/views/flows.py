@@ -145,6 +145,7 @@ def _grid(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, An
         tries=attempts.tries_of_runs(reading.scope, ids) if ids else {},
         group_of=group_of,
         folding=folding,
+        now=reading.now,
     )
     return {"list": found, "grid": grid}
 

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from dashboard import answer
 from dashboard.addresses import in_address
+from dashboard.leader_changes import together
 from scheduler_app.queries import (
     attempts,
     executor_events,
@@ -18,10 +19,10 @@ from scheduler_app.queries import (
     ghosts,
     health,
     incidents,
-    lease_events,
     lens,
     now,
     runs,
+    take_overs,
     task_instances,
 )
 from scheduler_app.queries.filters import (
@@ -29,8 +30,8 @@ from scheduler_app.queries.filters import (
     EventFilter,
     GhostFilter,
     IncidentFilter,
-    LeaseEventFilter,
     RunFilter,
+    TakeOverFilter,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ WINDOW: Final = timedelta(hours=24)
 INCIDENTS_MAX: Final = 5  # told one by one; the rest on their own page
 TROUBLES_MAX: Final = 5
 FAILED_MAX: Final = 200  # attempts looked at to find the first of each run
-LEASE_EVENTS_MAX: Final = 5
+TAKE_OVERS_MAX: Final = 100  # looked at for the newest changes
+CHANGES_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,9 @@ def home(request: HttpRequest) -> HttpResponse:
         "faulty": flow_files.faulty(reading.scope),
         "asides": asides,
         "haunting": haunting,
-        "lease_events": lease_events.page(LeaseEventFilter(limit=LEASE_EVENTS_MAX), reading.scope),
+        "changes": together(
+            take_overs.page(TakeOverFilter(limit=TAKE_OVERS_MAX), reading.scope).rows
+        )[:CHANGES_MAX],
     }
     return answer.answer(
         request,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from django.db.models import ExpressionWrapper, F, Max, Q, Value
+from django.db.models import ExpressionWrapper, F, Max, OuterRef, Q, Subquery, Value
 from django.db.models.fields import BooleanField
 from django.db.models.functions import Length
 
@@ -48,9 +48,8 @@ def read_log(
             f"limit: {limit} is not from 1 to {PAGE_BYTES_MAX} bytes. Read the log in parts.",
             parameter="limit",
         )
-    is_over = _is_over(scope, attempt_id)
+    is_over, size = _end_of(scope, attempt_id)
     chunks = AttemptLogChunk.objects.filter(attempt_id=attempt_id)
-    size = chunks.aggregate(size=Max(F("start_offset") + Length("data")))["size"] or 0
     start = max(0, size + start) if start < 0 else start
     # The newest chunk that begins at or before the offset holds it.
     first = (
@@ -71,12 +70,20 @@ def read_log(
     return LogPage(data=b"".join(parts), next_offset=offset, size=size, ended=is_over)
 
 
-def _is_over(scope: Scope, attempt_id: UUID) -> bool:
+def _end_of(scope: Scope, attempt_id: UUID) -> tuple[bool, int]:
+    """Whether nothing is printed any more, and how many bytes are stored, of one snapshot."""
     over = ExpressionWrapper(
         Q(is_live=False, ended_at__lte=shown.CLOCK - Value(LAST_CHUNK_GRACE)),
         output_field=BooleanField(),
     )
-    found = attempts.visible(scope).filter(id=attempt_id).values_list(over).first()
+    stored = (
+        AttemptLogChunk.objects.filter(attempt_id=OuterRef("id"))
+        .order_by()
+        .values("attempt_id")
+        .values(size=Max(F("start_offset") + Length("data")))
+    )
+    of_it = attempts.visible(scope).filter(id=attempt_id)
+    found = of_it.values_list(over, Subquery(stored)).first()
     if found is None:
         raise errors.NotFound(f"There is no attempt {attempt_id}, or you may not see it.")
-    return bool(found[0])
+    return bool(found[0]), int(found[1] or 0)

@@ -32,6 +32,31 @@ def test_the_grid_has_a_row_for_each_task_and_a_column_for_each_run(
     del scene
 
 
+def test_a_run_has_a_bar_as_high_as_it_was_long_and_says_where_a_version_began(
+    scene: Scene, reader: Client
+) -> None:
+    run = Run.objects.get(pk=scene.running)
+    other = factories.make_version(run.flow, number=2)
+    Run.objects.filter(pk=scene.running).update(version=other)
+    page = Page(reader, GRID)
+    assert not page.faults
+    heads = page.rows()
+    bars = [
+        float(str(bar.get("height")))
+        for head in heads
+        for bar in head.iter()
+        if str(bar.tag).endswith("rect")
+    ]
+    assert len(bars) == 3
+    assert max(bars) == 26.0, "the longest fills its room"
+    assert min(bars) >= 2.0
+    said = " ".join(" ".join(head.itertext()) for head in heads)
+    assert "took" in said
+    begun = [head for head in heads if "new-version" in head.get("class", "")]
+    assert [head.get("id") for head in begun] == [f"column-{scene.running}"]
+    assert "version 2 (new)" in " ".join(begun[0].itertext())
+
+
 def test_a_tick_says_in_the_clean_view_that_something_was_set_aside(
     scene: Scene, reader: Client
 ) -> None:

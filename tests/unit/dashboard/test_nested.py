@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -156,6 +157,7 @@ def test_rows_of_a_grid_stand_under_their_group_unless_that_is_folded() -> None:
             task_ids=[task.task_id for task in NESTED.tasks],
             cells={},
             tries={},
+            now=datetime(2026, 1, 31, tzinfo=UTC),
             group_of={task.task_id: task.group for task in NESTED.tasks},
             folding=folding_of(NESTED, said, by_default=True),
         )
