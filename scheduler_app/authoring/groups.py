@@ -337,6 +337,17 @@ def _enter(options: Mapping[str, object], place: Place, *, exact: bool) -> Group
 
 def _leave(made: Group, *, has_raised: bool) -> None:
     """Its compensation, where it has one, is a task behind all of its tasks."""
+    if made.retry is not None and made.retry.running == Running.STOP:
+        made.building.faults.extend(
+            fault(
+                call.place,
+                f"Teardown {call.name!r} is in group {made.group_id!r}, which stops its tasks to be"
+                " tried again: then it would not run.",
+                'Write running="wait", or take the teardown out of the group.',
+            )
+            for call in made.building.calls.values()
+            if made.contains(call.group_id) and call.options.get("role") == Role.TEARDOWN
+        )
     if made.compensate is None or has_raised:
         return
     undo = made.compensate.being(

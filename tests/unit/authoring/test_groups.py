@@ -381,9 +381,17 @@ def _with_work() -> None:
             part()
 
 
+def _stops_a_teardown() -> None:
+    @flow
+    def f() -> None:
+        with group("g", retry=GroupRetry(running="stop")):
+            part() >> named("drop").as_teardown()
+
+
 @pytest.mark.parametrize(
     ("define", "words"),
     [
+        (_stops_a_teardown, "which stops its tasks to be tried again: then it would not run"),
         (_twice, "Group id 'g' is used twice in flow 'f'"),
         (_like_a_task, "Group id 'g' is used twice in flow 'f'"),
         (_to_itself, "Group 'g' is tied to 'g.part', which is in it"),
