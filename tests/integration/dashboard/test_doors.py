@@ -21,6 +21,8 @@ OPEN = {"login", "logout", "set_look"}
 ARGUMENTS = {
     "key": "limit",
     "take_over": 1,
+    "batch_id": "01a22832-83ed-728a-be99-43049e895bf7",
+    "plan": "01a22832-83ed-728a-be99-43049e895bf7",
     "scope_id": 1,
     "flow_id": "nightly_sales",
     "run_id": "manual__healed",
