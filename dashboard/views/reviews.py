@@ -10,6 +10,7 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from dashboard import answer, listing
+from dashboard.addresses import carried
 from dashboard.views.filtered import Preset
 from scheduler_app.operations.reasons import REASON_CHARACTERS_MAX
 from scheduler_app.operations.reviews import approve_review, dismiss_review
@@ -34,13 +35,13 @@ def review_list(request: HttpRequest) -> HttpResponse:
     found = listing.read(
         request, reading, ReviewFilter, reviews.page, noun="reviews", fields=FIELDS, **fixed
     )
-    context = {"list": found, "presets": _presets(reading, found.asked)}
+    context = {"list": found, "presets": _presets(request, reading, found.asked)}
     return answer.answer(
         request, "dashboard/review_list.html", reading, context, topics=["reviews"]
     )
 
 
-def _presets(reading: Reading, asked: Any) -> list[Preset]:
+def _presets(request: HttpRequest, reading: Reading, asked: Any) -> list[Preset]:
     here = reverse("dashboard:review_list")
     counts = lens.counts_together(
         [(reviews.NOUN, ReviewFilter(state=(state,))) for state in REVIEW_STATES], reading.scope
@@ -49,23 +50,24 @@ def _presets(reading: Reading, asked: Any) -> list[Preset]:
         Preset(
             name=state,
             label=state.capitalize(),
-            href=here if state == "open" else f"{here}?state={state}",
+            href=here + carried(request, {} if state == "open" else {"state": state}),
             number=str(counted.shown),
             is_here=asked.state == (state,),
         )
         for state, counted in zip(REVIEW_STATES, counts, strict=True)
     ]
-    every = "&".join(f"state={state}" for state in REVIEW_STATES)
+    every = carried(request, {"state": REVIEW_STATES[0]})
     presets.append(
         Preset(
             name="all",
             label="All",
-            href=f"{here}?{every}",
+            href=here + every + "".join(f"&state={state}" for state in REVIEW_STATES[1:]),
             number=str(sum(counted.shown for counted in counts)),
             is_here=len(asked.state) > 1,
         )
     )
-    presets.append(Preset(name="guards", label="Guards", href=reverse("dashboard:guard_list")))
+    guards = reverse("dashboard:guard_list") + carried(request, {})
+    presets.append(Preset(name="guards", label="Guards", href=guards))
     return presets
 
 

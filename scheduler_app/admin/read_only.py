@@ -45,9 +45,11 @@ ACTS: Final[dict[str, dict[str, str]]] = {
         "freeze": "dashboard:run_freeze",
         "thaw": "dashboard:run_thaw",
         "clear": "dashboard:run_clear",
+        "retry": "dashboard:run_retry",
         "mark": "dashboard:run_mark",
         "terminate": "dashboard:run_terminate",
     },
+    "scheduler_app.review": {"decide": "dashboard:review_detail"},
     "scheduler_app.taskinstance": {
         "freeze": "dashboard:task_instance_freeze",
         "thaw": "dashboard:task_instance_thaw",

@@ -31,6 +31,8 @@ HELP: Final = {
     "scheduler_demotions_total": "Leases whose holder stopped deciding by itself.",
     "scheduler_turns_refused_total": "Turns of a scheduler that the database refused, begun anew.",
     "scheduler_runs_created_total": "Runs that were created.",
+    "scheduler_run_retries_total": "Run attempts that a policy, or a person in its place, began.",
+    "scheduler_automatic_actions_held_total": "Automatic actions that a guard left for a person.",
     "scheduler_alerts_sent_total": "Alerts that their receivers took.",
     "scheduler_alerts_failed_total": "Alerts that were given up.",
 }

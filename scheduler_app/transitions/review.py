@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
+from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.incident import raise_incident, resolve_incident
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def open_review(
         )
         row = cursor.fetchone()
     assert row is not None
+    count(connection, "scheduler_automatic_actions_held_total", 1)
     raise_incident(
         connection,
         kind=ALERT,

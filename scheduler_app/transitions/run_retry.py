@@ -11,6 +11,7 @@ from scheduler_app.rules import clear as rules
 from scheduler_app.rules import run_retry
 from scheduler_app.transitions import clear as moves
 from scheduler_app.transitions.audit import record_audit
+from scheduler_app.transitions.counters import count
 from scheduler_app.transitions.ids import uuid7
 
 if TYPE_CHECKING:
@@ -123,7 +124,10 @@ def count_retry(connection: psycopg.Connection[Any], *, run_id: int, seen: int, 
             " WHERE id = %s AND state = 'failed' AND retry_count = %s AND retry_count < %s",
             [run_id, seen, cap],
         )
-        return cursor.rowcount == 1
+        is_counted = cursor.rowcount == 1
+    if is_counted:
+        count(connection, "scheduler_run_retries_total", 1)
+    return is_counted
 
 
 def select_for_retry(

@@ -170,7 +170,7 @@ def test_an_act_of_a_row_opens_its_sheet(root: Client) -> None:
     run, other = factories.make_run(), factories.make_run()
     factories.make_task_instance(run=run, state="scheduled")
     listed = root.get(address(Run)).content.decode()
-    for verb in ("freeze", "thaw", "clear", "mark", "terminate"):
+    for verb in ("freeze", "thaw", "clear", "retry", "mark", "terminate"):
         assert f'value="{verb}"' in listed
     one = root.post(address(Run), {"action": "freeze", "_selected_action": [run.pk]})
     assert one.headers["Location"].startswith(f"/runs/{run.pk}/freeze/?next=%2Fadmin%2F")

@@ -98,6 +98,8 @@ def lists(scene: Scene) -> list[str]:
         "/filtered/",
         "/ghosts/",
         "/ghosts/audits/",
+        "/reviews/",
+        "/guards/",
         *(
             f"/runs/{scene.healed}/?tab={tab}"
             for tab in ("summary", "graph", "timeline", "attempts", "events", "details")

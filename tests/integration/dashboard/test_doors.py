@@ -32,6 +32,7 @@ ARGUMENTS = {
     "attempt_id": "01a22832-83ed-728a-be99-43049e895bf7",
     "ghost": 1,
     "incident": 1,
+    "review": 1,
     "shard": 1,
     "job_id": "01a22832-83ed-728a-be99-43049e895bf7",
 }

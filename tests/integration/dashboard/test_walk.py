@@ -15,7 +15,7 @@ from django.urls import URLPattern, reverse
 from dashboard import urls as pages_of
 from scheduler_app.api import urls as api_of
 from scheduler_app.api.reading import NounList
-from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Incident, Run, TaskInstance
+from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Incident, Review, Run, TaskInstance
 from scheduler_app.operations.variables import set_variable
 from scheduler_app.queries import exports, nouns
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
@@ -42,6 +42,7 @@ NO_PAGES = {
     "incident_acknowledge",
     "variable_new", "variable_edit", "variable_delete",  # forms
     "runs_mark", "task_instances_mark",  # need a selection
+    "run_retry", "run_cancel_retry", "review_approve", "review_dismiss", "guard_set", "guard_stop", "guard_start",
     "run_terminate", "task_instance_terminate",  # plans of acts count what they would do
     *(f"{kind}_{verb}" for kind in ScopeKind for verb in ("freeze", "thaw")),
 }  # fmt: skip
@@ -76,6 +77,17 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
     raise_incident(world.connection, kind="nobody_listens", subject="q", message="Nobody listens.")
     incident = Incident.objects.get()
     take_over = factories.make_take_over(attempt=attempt)
+    review = Review.objects.create(
+        guard="actions_max",
+        action="clear",
+        object_kind="run",
+        object_id=str(scene.failed),
+        flow_id="nightly_sales",
+        request={"task_instances": None, "options": {"only_failed": True}, "note": None},
+        summary="There were 60 on this flow within 3600 s; 60 are allowed.",
+        asked_by="robot",
+        created_at=factories.at(1),
+    )
     set_variable(key="limit", value=[1, 2], actor="ana", reason="for the walk")
     return {
         "take_over": take_over.pk,
@@ -88,6 +100,7 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         "job_id": world.worker,
         "ghost": ghost.pk,
         "incident": incident.pk,
+        "review": review.pk,
         "number": 1,
         "key": "limit",
     }

@@ -11,6 +11,7 @@ from scheduler_app.models import (
     Attempt,
     Audit,
     AutomaticAction,
+    Counter,
     Guard,
     Incident,
     Review,
@@ -91,6 +92,7 @@ def test_it_is_the_same_run_with_its_run_attempts_listed(world: World) -> None:
     entry = Audit.objects.get(action="retry")
     assert (entry.actor, entry.object_id) == ("policy", str(run_id))
     assert AutomaticAction.objects.get().run_id == run_id
+    assert Counter.objects.get(name="scheduler_run_retries_total").value == 1
 
 
 def test_two_branches_that_fail_at_once_begin_one_run_attempt(world: World) -> None:
