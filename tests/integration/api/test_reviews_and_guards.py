@@ -139,3 +139,21 @@ def test_guards_are_set_and_told_where_they_hold(ana: Client, run: Run) -> None:
     assert post(ana, "guards/set", flow_id="nobody", reason="x").status_code == 404
     assert post(ana, "guards/set", actions_max=-1, reason="x").status_code == 400
     assert post(ana, "guards/set", is_stopped=True).status_code == 400, "it needs a reason"
+
+
+def test_a_service_that_speaks_as_an_airflow_client_is_held_too(
+    client: Client, robot: User, run: Run
+) -> None:
+    Guard.objects.create(is_stopped=True, actor="ana", updated_at="2026-01-01T00:00Z")
+    login = {"username": robot.username, "password": "x"}
+    token = client.post("/auth/token", login, content_type="application/json").json()
+    held = client.post(
+        "/api/v2/dags/sales/dagRuns/r1/clear",
+        {"dry_run": False, "only_failed": True},
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {token['access_token']}"},
+    )
+    assert held.status_code == 409
+    assert "It waits for a person in review" in held.json()["detail"]
+    assert Review.objects.get().asked_by == "robot"
+    assert Run.objects.get(pk=run.pk).run_attempt == 1
