@@ -20,7 +20,7 @@ def first_rows(apps, schema_editor):  # type: ignore[no-untyped-def]  # signatur
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0024_artifacts"),
+        ("scheduler_app", "0025_exclusive"),
     ]
 
     operations = [migrations.RunPython(first_rows, migrations.RunPython.noop)]
