@@ -31,6 +31,7 @@ class Mouth:
         self._messages: Any = None  # of the connection that is open now
         self._is_pushed = False
         self._is_shut = False
+        self._tags: dict[str, str] = {}  # by queue: what the broker calls this consumer
 
     @property
     def may_eat(self) -> bool:
@@ -42,6 +43,7 @@ class Mouth:
         if messages is self._messages:
             return
         self._messages, self._is_pushed, self._is_shut = messages, is_pushed, False
+        self._tags = {}
         self._settle(self._executing())
 
     def let(self, may_eat: bool) -> None:
@@ -66,15 +68,30 @@ class Mouth:
         if self._messages is None or wants is not self._is_shut:
             return
         try:
-            if wants:
-                self._messages.consume()
-            else:
-                self._messages.cancel()
+            self._tell(wants=wants)
         except Exception as error:  # noqa: BLE001 - each transport has its own errors
             # The event loop finds out by itself, and comes with a new connection.
             logger.info("the broker is not told", extra={"wants": wants, "error": str(error)})
             return
         self._is_shut = not wants
+
+    def _tell(self, *, wants: bool) -> None:
+        messages = self._messages
+        if not self._is_pushed:
+            (messages.consume if wants else messages.cancel)()
+        elif wants:
+            for queue in messages.queues:
+                # Under the tag of before, so that nothing grows with each time.
+                tag = self._tags.get(queue.name)
+                messages._basic_consume(queue, consumer_tag=tag, nowait=True)  # noqa: SLF001 - as below
+        else:
+            # The public ways wait for the broker's answer, and the event loop would wait with them:
+            # results of children would lie unread. No answer is needed, only the order.
+            tags = messages._active_tags  # noqa: SLF001 - see above
+            for tag in tags.values():
+                messages.channel.basic_cancel(tag, nowait=True)
+            self._tags = {**tags}
+            tags.clear()
 
 
 class OneAtATime(Consumer):  # type: ignore[misc,unused-ignore] # the stubs differ by version
