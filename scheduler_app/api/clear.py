@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.response import Response
 
@@ -57,6 +57,7 @@ class ClearRequestSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
+@extend_schema_field({"oneOf": [{"type": "string"}, {"type": "array", "items": {}}]})
 class TaskField(serializers.Field[Any, Any, Any, Any]):
     """A task id, for all of its map indexes, or ``[task id, map index]`` for one of them."""
 
@@ -275,7 +276,11 @@ class UndoneSerializer(serializers.Serializer[Any]):
 class RunsClear(ApiView):
     """Clearing several runs, each as a whole."""
 
-    @extend_schema(request=RunsClearRequestSerializer, responses=BatchSerializer)
+    @extend_schema(
+        operation_id="runs_clear_several",
+        request=RunsClearRequestSerializer,
+        responses=BatchSerializer,
+    )
     def post(self, request: Request) -> Response:
         """A batch of plans, one a run; with ``dry_run`` false and its ``plan_id`` it is carried out."""
         body = bodies.checked(RunsClearRequestSerializer, request)
@@ -291,7 +296,11 @@ class RunsClear(ApiView):
 class TaskInstancesClear(ApiView):
     """Clearing task instances of several runs."""
 
-    @extend_schema(request=TaskInstancesClearRequestSerializer, responses=BatchSerializer)
+    @extend_schema(
+        operation_id="task_instances_clear_several",
+        request=TaskInstancesClearRequestSerializer,
+        responses=BatchSerializer,
+    )
     def post(self, request: Request) -> Response:
         """A batch of plans, one a run; with ``dry_run`` false and its ``plan_id`` it is carried out."""
         body = bodies.checked(TaskInstancesClearRequestSerializer, request)

@@ -15,10 +15,11 @@ from scheduler_app.api.acts import (
     FreezeRequestSerializer,
     ThawPlanSerializer,
 )
-from scheduler_app.api.reading import ApiView
+from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries import flows, freezes, leases, runs, task_instances
+from scheduler_app.queries.filters import FreezeFilter
 from scheduler_app.rules.freezing import ScopeKind
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FreezeSerializer(serializers.Serializer[Any]):
-    """One freeze that has not ended."""
+    """One freeze."""
 
     id = serializers.IntegerField()
     scope_kind = serializers.CharField()
@@ -36,16 +37,32 @@ class FreezeSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField()
     created_at = serializers.DateTimeField()
     until = serializers.DateTimeField(source="until_at", allow_null=True)
+    state = serializers.CharField()
+    ended_at = serializers.DateTimeField(allow_null=True)
 
 
-class FreezeList(ApiView):
-    """The freezes that hold something now."""
+class FreezeList(NounList):
+    """Freezes, page by page; those that hold something now unless ``state`` says otherwise."""
 
-    @extend_schema(responses=FreezeSerializer(many=True))
-    def get(self, request: Request) -> Response:
+    noun = freezes.NOUN
+    asked = FreezeFilter
+    serializer = FreezeSerializer
+
+    def get(self, request: Request, **path: str) -> Response:
         """Oldest first; of flows that the account may see, and of everything."""
+        if "state" not in request.query_params:
+            path["state"] = "live"
+        return super().get(request, **path)
+
+
+class FreezeDetail(ApiView):
+    """One freeze, live or over."""
+
+    @extend_schema(responses=FreezeSerializer)
+    def get(self, request: Request, freeze: int) -> Response:
+        """All its fields."""
         del request
-        return Response(FreezeSerializer(freezes.live(self.scope), many=True).data)
+        return Response(FreezeSerializer(freezes.one(self.scope, freeze)).data)
 
 
 class _Act(ApiView):

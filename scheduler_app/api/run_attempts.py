@@ -38,7 +38,7 @@ class RunAttemptSerializer(StandingSerializer):
     ended_at = serializers.DateTimeField(allow_null=True)
 
 
-class RetryRequestSerializer(ActRequestSerializer):
+class RunRetryRequestSerializer(ActRequestSerializer):
     """Why, which preview is to be carried out, and whether a service asks."""
 
     plan_id = serializers.UUIDField(required=False, allow_null=True, default=None)
@@ -66,11 +66,11 @@ class RunAttemptDetail(ApiView):
 class RunRetry(ApiView):
     """Beginning the next run attempt of a failed run now."""
 
-    @extend_schema(request=RetryRequestSerializer, responses=ClearPlanSerializer)
+    @extend_schema(request=RunRetryRequestSerializer, responses=ClearPlanSerializer)
     def post(self, request: Request, run: int) -> Response:
         """It begins, with what its policy takes up again; ``dry_run`` only says so."""
         runs.one(self.scope, run)
-        body = bodies.checked(RetryRequestSerializer, request)
+        body = bodies.checked(RunRetryRequestSerializer, request)
         body["automated"] |= rights.is_service(request.user)
         plan = retry_run(run_id=run, actor=request.user.get_username(), **body)
         return Response(ClearPlanSerializer(plan).data)

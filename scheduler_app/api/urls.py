@@ -117,7 +117,7 @@ V1: list[URLPattern | URLResolver] = [
     ),
     path("runs/<int:run>/groups/", runs.RunGroups.as_view()),
     path("runs/<int:run>/terminate/", runs.RunTerminate.as_view()),
-    path("freezes/", freezes.FreezeList.as_view()),
+    *listed("freezes", freezes.FreezeList, "<int:freeze>", freezes.FreezeDetail),
     *frozen("runs/<int:scope_id>/", ScopeKind.RUN),
     *frozen("task-instances/<int:scope_id>/", ScopeKind.TASK_INSTANCE),
     *frozen("flows/<str:scope_id>/", ScopeKind.FLOW),

@@ -40,6 +40,7 @@ from scheduler_app.rules import ghosts, guards, incidents, leadership, states, v
 from scheduler_app.rules.backfill import DateState
 from scheduler_app.rules.callbacks import CallbackOn
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.freezing import Mode, ScopeKind
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -392,6 +393,28 @@ class TriggerFilter(ListFilter):
     )
     due_at_gte: datetime | None = field(default=None, metadata=moment("due_at__gte"))
     due_at_lte: datetime | None = field(default=None, metadata=moment("due_at__lte"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeFilter(ListFilter):
+    """Which freezes."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "until_at", "ended_at")
+    ORDER_DEFAULT: ClassVar[str] = "id"
+
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.freeze_states, shown.FREEZE_STATES)
+    )
+    scope_kind: tuple[str, ...] = field(
+        default=(), metadata=choice_of("scope_kind", tuple(kind.value for kind in ScopeKind))
+    )
+    scope_id: tuple[str, ...] = field(default=(), metadata=text_of("scope_id"))
+    mode: tuple[str, ...] = field(
+        default=(), metadata=choice_of("mode", tuple(mode.value for mode in Mode))
+    )
+    actor: tuple[str, ...] = field(default=(), metadata=text_of("actor"))
+    created_at_gte: datetime | None = field(default=None, metadata=moment("created_at__gte"))
+    created_at_lte: datetime | None = field(default=None, metadata=moment("created_at__lte"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

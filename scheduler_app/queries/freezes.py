@@ -1,11 +1,15 @@
-"""Freezes that have not ended: what they hold, who froze it, why and until when."""
+"""Freezes: what they hold or held, who froze it, why and until when."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from django.db.models import CharField, Q
+from django.db.models.functions import Cast
 
 from scheduler_app.models import Freeze, Run, TaskInstance
+from scheduler_app.queries import lens, shown
 from scheduler_app.rules.errors import NotAllowed
 from scheduler_app.rules.freezing import ScopeKind
 
@@ -13,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from django.db.models import QuerySet
+
+    from scheduler_app.queries.filters import FreezeFilter
     from scheduler_app.queries.scope import Scope
 
 
@@ -32,6 +39,57 @@ class FreezeRow:
     until_at: datetime | None
     run: int | None = None  # of a run, or the run of a task instance
     ti: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFreeze:
+    """One freeze, live or over. Times aware UTC."""
+
+    id: int
+    scope_kind: str
+    scope_id: str
+    state: str  # live, ended
+    mode: str  # drain, hard
+    actor: str
+    reason: str
+    created_at: datetime
+    until_at: datetime | None
+    ended_at: datetime | None
+
+
+def _rows(scope: Scope) -> QuerySet[Freeze]:
+    rows = Freeze.objects.annotate(filter_code=lens.NEVER_FILTERED)
+    if scope.flow_ids is None:
+        return rows if scope.sees_anything else rows.none()
+    mine = [str(flow_id) for flow_id in scope.flow_ids]
+    runs = Run.objects.filter(flow_id__in=mine)
+    tis = TaskInstance.objects.filter(run_id__in=runs.values("id"))
+    number = Cast("id", CharField())
+    return rows.filter(
+        Q(scope_kind__in=(ScopeKind.ALL.value, ScopeKind.SHARD.value))
+        | Q(scope_kind=ScopeKind.FLOW.value, scope_id__in=mine)
+        | Q(scope_kind=ScopeKind.RUN.value, scope_id__in=runs.values(n=number))
+        | Q(scope_kind=ScopeKind.TASK_INSTANCE.value, scope_id__in=tis.values(n=number))
+    )
+
+
+NOUN: Final = lens.Noun(
+    name="freezes",
+    model=Freeze,
+    row=ListedFreeze,
+    rows=_rows,
+    columns={"state": shown.FREEZE_SHOWN},
+)
+
+
+def page(asked: FreezeFilter, scope: Scope) -> lens.Page[ListedFreeze]:
+    """One page of freezes."""
+    return lens.page(NOUN, asked, scope)
+
+
+def one(scope: Scope, freeze: int) -> ListedFreeze:
+    """The freeze with this number. Raises ``NotFound``."""
+    return lens.one(NOUN, scope, Q(id=freeze), f"freeze {freeze}")
 
 
 def live(scope: Scope) -> tuple[FreezeRow, ...]:

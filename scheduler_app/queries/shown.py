@@ -153,6 +153,17 @@ def lease_states(shown: tuple[str, ...]) -> Q:
     return kept
 
 
+FREEZE_STATES: Final = ("live", "ended")
+FREEZE_SHOWN: Final = Case(When(ended_at__isnull=True, then=Value("live")), default=Value("ended"))
+
+
+def freeze_states(shown: tuple[str, ...]) -> Q:
+    """Freezes that hold something still (``live``), and those that are over (``ended``)."""
+    if {*shown} >= {*FREEZE_STATES}:
+        return Q()
+    return Q(ended_at__isnull="live" in shown)
+
+
 def jobs_alive(shown: tuple[str, ...]) -> Q:
     """Jobs that are alive (``yes``) or not (``no``), by the clock of the database."""
     if {*shown} >= {*YES_NO}:

@@ -35,8 +35,8 @@ from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.retry_run import cancel_retry, retry_run
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
-from scheduler_app.queries import flow_files, flow_versions, flows, runs
-from scheduler_app.queries.filters import FlowFilter, RunFilter
+from scheduler_app.queries import flow_files, flow_versions, flows, freezes, runs
+from scheduler_app.queries.filters import FlowFilter, FreezeFilter, RunFilter
 from scheduler_app.queries.list_filter import LIMIT_MAX
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
@@ -115,6 +115,9 @@ class Command(BaseCommand):
             held.add_argument("--all", action="store_true", help="everything there is")
             add(held)
             add_json(held)
+        holding = verbs.add_parser("freezes", help="what is frozen, by whom, since when and why")
+        holding.add_argument("--all", action="store_true", help="also freezes that are over")
+        add_list_options(holding)
         for verb, told_as in (
             ("pause", "its schedule makes no new runs; runs that are there go on"),
             ("unpause", "its schedule makes runs again"),
@@ -140,6 +143,7 @@ class Command(BaseCommand):
             "cancel-retry": self._cancel_retry,
             "freeze": self._freeze_or_thaw,
             "thaw": self._freeze_or_thaw,
+            "freezes": self._freezes,
             "pause": self._set_paused,
             "unpause": self._set_paused,
         }
@@ -391,6 +395,31 @@ class Command(BaseCommand):
         does = "would stay" if options["dry_run"] else "stays"
         said = f"Run {row.run_id} {does} {row.state}: no run attempt follows by itself."
         self.stdout.write(as_json(row) if options["json"] else said)
+
+    def _freezes(self, options: dict[str, Any]) -> None:
+        states = ("live", "ended") if options["all"] else ("live",)
+        asked = FreezeFilter(state=states, limit=options["limit"], order="-id")
+        page = freezes.page(asked, EVERYTHING)
+        if options["json"]:
+            self.stdout.write(as_json(page.rows))
+            return
+        headings = ("FREEZE", "OF", "STATE", "MODE", "BY", "SINCE", "UNTIL", "ENDED", "BECAUSE")
+        lines = [
+            (
+                row.id,
+                f"{row.scope_kind} {row.scope_id}".strip(),
+                row.state,
+                row.mode,
+                row.actor,
+                row.created_at,
+                row.until_at,
+                row.ended_at,
+                row.reason,
+            )
+            for row in page.rows
+        ]
+        self.stdout.write(table(headings, lines))
+        self.stdout.write(f"\n{told(page.counts, 'freezes', lens=lens(options))}")
 
     def _set_paused(self, options: dict[str, Any]) -> None:
         flow = set_paused(

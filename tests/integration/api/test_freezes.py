@@ -48,7 +48,9 @@ def test_a_run_is_previewed_frozen_and_thawed(api: Client, run: Run) -> None:
     assert (told["state"], told["held_by"]) == ("frozen", done.json()["freeze"])
     assert "ana" in told["why"]["sentence"]
     assert "look first" in told["why"]["sentence"]
-    (live,) = api.get("/api/v1/freezes/").json()
+    answer = api.get("/api/v1/freezes/").json()
+    (live,) = answer["results"]
+    assert (answer["counts"]["total"], answer["next"], live["state"]) == (1, None, "live")
     assert (live["actor"], live["reason"], live["scope_id"]) == ("ana", "look first", str(run.pk))
     again = post(api, f"runs/{run.pk}/freeze", {"reason": "look first"})
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
@@ -65,12 +67,22 @@ def test_every_scope_has_its_address(api: Client, run: Run) -> None:
     for address in (f"task-instances/{ti.pk}", f"flows/{run.flow_id}", f"leases/{shard}"):
         assert post(api, f"{address}/freeze", {"reason": "r"}).status_code == 200, address
     assert post(api, "freeze", {"reason": "r"}).status_code == 200
-    assert len(api.get("/api/v1/freezes/").json()) == 4
+    listed = api.get("/api/v1/freezes/?limit=3").json()
+    assert (len(listed["results"]), listed["counts"]["shown"]) == (3, 4)
+    assert len(api.get(listed["next"]).json()["results"]) == 1
+    only = api.get("/api/v1/freezes/?scope_kind=flow&actor=ana").json()["results"]
+    assert [one["scope_id"] for one in only] == [run.flow_id]
+    assert api.get("/api/v1/freezes/?scope_kind=nope").status_code == 400
     for address in (f"task-instances/{ti.pk}", f"flows/{run.flow_id}", f"leases/{shard}"):
         assert post(api, f"{address}/thaw", {"reason": "r"}).status_code == 200, address
     assert TaskInstance.objects.filter(held_by__isnull=False).count() == 2
     assert post(api, "thaw", {"reason": "r"}).status_code == 200
     assert not TaskInstance.objects.filter(held_by__isnull=False).exists()
+    assert api.get("/api/v1/freezes/").json()["results"] == []
+    over = api.get("/api/v1/freezes/?state=ended&order=-id").json()
+    assert over["counts"]["total"] == 4
+    one = api.get(f"/api/v1/freezes/{over['results'][0]['id']}/").json()
+    assert (one["scope_kind"], one["state"], one["ended_at"] is not None) == ("all", "ended", True)
 
 
 @pytest.mark.parametrize(

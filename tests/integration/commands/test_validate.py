@@ -118,7 +118,7 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
         "flows": [
             *("list", "show", "validate", "trigger", "runs"),
             *("terminate", "clear", "mark", "retry", "cancel-retry"),
-            *("freeze", "thaw", "pause", "unpause"),
+            *("freeze", "thaw", "freezes", "pause", "unpause"),
         ],
         "tasks": [
             *("state", "why", "log", "event", "retry", "terminate", "mark"),
