@@ -1,4 +1,4 @@
-"""A run is terminated on a real stack: what runs is stopped by its worker, the rest never starts."""
+"""On a real stack a run is terminated, and tasks are cleared and marked: what runs is stopped first."""
 
 from __future__ import annotations
 
@@ -51,6 +51,33 @@ def last():
 @flow
 def many():
     [minds("{folder}"), ignores(), waits()] >> last()
+"""
+
+
+HELD = """
+import os, time
+from scheduler_app.authoring import flow, task
+
+@task
+def works(folder):
+    with open(folder + "/works", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    if len(open(folder + "/works").readlines()) == 1:
+        time.sleep(600)
+    return 1
+
+@task
+def said():
+    time.sleep(600)
+
+@task
+def behind():
+    return 1
+
+@flow
+def held():
+    works("{folder}")
+    said() >> behind()
 """
 
 
@@ -109,6 +136,41 @@ def test_a_run_is_terminated_and_nothing_of_it_goes_on(stack: Stack) -> None:
         stack.manage("flows", "terminate", "many", run["run_id"], "--reason", "x").returncode == 1
     )
     stack.assert_nothing_hidden()
+
+
+def test_what_runs_is_stopped_before_it_runs_anew_or_is_what_a_person_says(stack: Stack) -> None:
+    """A clear and a mark of running tasks: neither its successor nor what is behind it starts beside it."""
+    stack.write_flow("held.py", HELD.replace("{folder}", str(stack.folder)))
+    stack.wait_for_flow("held")
+    run = stack.trigger("held")
+    wait_for(
+        "both run",
+        lambda: (
+            states(stack, run) == {"works": "running", "said": "running", "behind": "none"}
+            and _read(stack.folder / "works")
+        ),
+        within_s=WITHIN_S,
+    )
+    where = ("held", run["run_id"])
+    done = stack.manage("tasks", "clear", *where, "works", "--reason", "bad data")
+    assert done.returncode == 0, done.stderr
+    done = stack.manage("tasks", "mark", "success", *where, "said", "--reason", "done by hand")
+    assert done.returncode == 0, done.stderr
+    assert stack.wait_for_run(run, within_s=WITHIN_S)["state"] == "success"
+    of: dict[str, list[dict[str, Any]]] = {}
+    for one in stack.attempts(run):
+        of.setdefault(one["task_id"], []).append(one)
+    first, again = of["works"]
+    assert (first["outcome"], first["filter_code"]) == ("terminated", "superseded_by_clear")
+    assert first["ended_at"] <= again["started_at"], "one after the other"
+    assert (again["outcome"], again["filter_code"], again["try_number"]) == ("success", None, 2)
+    (said,), (behind,) = of["said"], of["behind"]
+    assert said["outcome"] == "terminated"
+    assert said["ended_at"] <= behind["started_at"]
+    (row,) = stack.rows(
+        "SELECT state, mark FROM task_instance WHERE run_id = %s AND task_id = 'said'", run["id"]
+    )
+    assert (row["state"], row["mark"]["reason"]) == ("success", "done by hand")
 
 
 def _read(path: Path) -> str:
