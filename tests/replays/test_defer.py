@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scheduler_app.models import Attempt, ExecutorEvent, Job, TaskInstance, Trigger
+from scheduler_app.operations.clear import clear_task_instances
+from scheduler_app.operations.freeze import freeze
+from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries import health
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.states import TaskState
@@ -245,4 +248,58 @@ def test_whatever_is_said_of_a_deferring_attempt_is_stale_in_every_state(
     assert saying.verdicts(first.attempt_id) == [
         (kind, "stale_after_defer", "stale_after_defer") for kind in kinds
     ]
+    saying.assert_nothing_hidden()
+
+
+def test_the_exit_of_a_deferring_execution_that_is_read_after_a_clear_moves_nothing(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    """B011 once more, where a person cleared the task before its exit was noticed."""
+    run_id = world.run(world.flow("f", chain("a", retries=1)))
+    world.tick(run_id)
+    (first,), world.messages = world.messages, []
+    assert world.claim(first) is not None
+    world.defer(first)
+    clear_task_instances(ti_ids=[first.ti_id], actor="ana", reason="r", dry_run=False)
+    world.tick(run_id)
+    (anew,), world.messages = world.messages, []
+    saying.say(raw, first.attempt_id, "exit_success")
+    assert world.claim(anew) is not None
+    saying.say(raw, first.attempt_id, "exit_killed")
+    world.judge()
+    assert world.states(run_id) == {"a": "running"}
+    assert {code for _, code, _ in saying.verdicts(first.attempt_id)} <= {
+        "stale_after_defer",
+        "stale_superseded",
+    }
+    world.finish(anew)
+    assert world.play(run_id).state == "success"
+    assert len(world.attempts(run_id)) == 2
+    saying.assert_nothing_hidden()
+
+
+def test_the_exit_of_a_deferring_execution_that_comes_in_a_freeze_is_judged_after_it(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    """It waits for the thaw with what fired meanwhile; then the resume runs, once."""
+    run_id = world.run(world.flow("f", chain("a")))
+    world.tick(run_id)
+    (first,), world.messages = world.messages, []
+    assert world.claim(first) is not None
+    trigger_id = world.defer(first)
+    freeze(scope_kind="run", scope_id=run_id, actor="ana", reason="look")
+    saying.say(raw, first.attempt_id, "exit_success")
+    assert world.fire(trigger_id, "came") == "kept"
+    world.judge()
+    assert saying.verdicts(first.attempt_id)[0][1] is None, "not judged while it is frozen"
+    thaw(scope_kind="run", scope_id=run_id, actor="ana", reason="seen")
+    trigger.fire_due(raw, limit=DUE_MAX)
+    world.tick(run_id)
+    (resumed,), world.messages = world.messages, []
+    world.judge()
+    assert [code for _, code, _ in saying.verdicts(first.attempt_id)] == ["stale_after_defer"]
+    assert world.claim(resumed) is not None
+    world.finish(resumed)
+    assert world.play(run_id).state == "success"
+    assert [one.resume_index for one in world.attempts(run_id)] == [0, 1]
     saying.assert_nothing_hidden()

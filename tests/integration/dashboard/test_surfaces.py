@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.integration.dashboard.scene import Scene
 
 # What each surface calls it: verb, command, more of the command line, more of the body.
-OF_RUNS: Final = {
+OF_RUNS: Final[dict[str, tuple[str, tuple[str, ...], dict[str, Any]]]] = {
     "freeze": ("flows", ("freeze",), {}),
     "clear": ("tasks", ("clear",), {"dry_run": False}),
     "mark": ("flows", ("mark", "failed"), {"state": "failed"}),

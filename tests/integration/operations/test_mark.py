@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection as django_connection
 
-from scheduler_app.models import Attempt, Audit, Run, RunAttempt, TaskInstance, Trigger
+from scheduler_app.models import Attempt, Audit, Flow, Run, RunAttempt, TaskInstance, Trigger
 from scheduler_app.operations.clear import clear_run, clear_task_instances
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.mark import Reach, mark_run, mark_runs, mark_task_instances
@@ -16,11 +20,17 @@ from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.transitions import attempt as moves
+from tests.together import together
 from tests.world import chain
 
 if TYPE_CHECKING:
+    import psycopg
+
     from scheduler_app.transitions.attempt import Message
     from tests.world import World
+
+
+Act = Callable[["psycopg.Connection[Any]"], Any]
 
 
 def begun(world: World, *tasks: str, claim: bool = True, **options: Any) -> Message:
@@ -440,3 +450,112 @@ def test_several_runs_are_marked_one_by_one_and_one_refusal_keeps_no_other(world
     assert [one.id for one in plan.runs] == [runs[0], runs[2]]
     assert [one.id for one in plan.refused] == [runs[1]]
     assert [Run.objects.get(pk=run).state for run in runs] == ["failed", "queued", "failed"]
+
+
+# -- at the same time ----------------------------------------------------------------------------
+
+ROUNDS = 8
+
+
+def marking(*ti_ids: int, state: str) -> Act:
+    def act(connection: psycopg.Connection[Any]) -> Any:
+        del connection  # operations have Django's own, one a thread
+        time.sleep(random.uniform(0, 0.008))
+        try:
+            return mark(*ti_ids, state=state)
+        finally:
+            django_connection.close()
+
+    return act
+
+
+def later(act: Act) -> Act:
+    """Spread over the milliseconds that a mark takes, so that each order comes up."""
+
+    def acted(connection: psycopg.Connection[Any]) -> Any:
+        time.sleep(random.uniform(0, 0.008))
+        return act(connection)
+
+    return acted
+
+
+def a_running_one(world: World, key: str, *, claim: bool = True) -> Message:
+    flow = Flow.objects.select_related("current_version").filter(flow_id="f").first()
+    flow = flow or world.flow("f", chain("a", "b"), max_active_runs=99)
+    run_id = world.run(flow, key)
+    world.tick(run_id)
+    (message,), world.messages = world.messages, []
+    if claim:
+        assert world.claim(message) is not None
+    return message
+
+
+def test_against_a_report_the_task_is_what_was_said_and_the_result_is_kept(world: World) -> None:
+    for number in range(ROUNDS):
+        message = a_running_one(world, f"r{number}")
+
+        def reports(connection: psycopg.Connection[Any], m: Message = message) -> int | None:
+            return moves.finish(
+                connection,
+                ti_id=m.ti_id,
+                attempt_id=m.attempt_id,
+                nonce=uuid.UUID(int=m.attempt_id.int),
+                state=TaskState.SUCCESS,
+                is_open=False,
+                outcome=AttemptOutcome.SUCCESS,
+                result={"v": 1},
+            )
+
+        accepted, _ = together([later(reports), marking(message.ti_id, state="failed")])
+        assert accepted == message.run_id, "whichever came first"
+        assert TaskInstance.objects.get(pk=message.ti_id).state == "failed"
+        one = Attempt.objects.get(pk=message.attempt_id)
+        assert (one.outcome, one.result) == ("success", {"v": 1})
+    assert nothing_is_hidden()
+
+
+def test_against_a_claim_it_is_stopped_first_or_never_starts(world: World) -> None:
+    for number in range(ROUNDS):
+        message = a_running_one(world, f"c{number}", claim=False)
+
+        def claims(connection: psycopg.Connection[Any], m: Message = message) -> Any:
+            return moves.claim(
+                connection,
+                ti_id=m.ti_id,
+                attempt_id=m.attempt_id,
+                token=m.lease_token,
+                fence=m.fence,
+                nonce=uuid.UUID(int=m.attempt_id.int),
+                worker_job_id=world.worker,
+                hostname="host-1",
+                pid=4711,
+            )
+
+        claimed, _ = together([later(claims), marking(message.ti_id, state="success")])
+        row = TaskInstance.objects.get(pk=message.ti_id)
+        one = Attempt.objects.get(pk=message.attempt_id)
+        if claimed is None:
+            assert (row.state, one.state, one.outcome) == ("success", "ended", "terminated")
+        else:
+            assert (row.state, one.stop_requested_at is not None) == ("running", True)
+
+
+def test_marks_and_clears_of_overlapping_tasks_at_once_wait_for_each_other_in_one_order(
+    world: World,
+) -> None:
+    """Eight threads over two runs, named in opposite orders: no deadlock, and each state is somebody's."""
+    first, second = a_running_one(world, "o1"), a_running_one(world, "o2")
+    ids = [ti(run, name).pk for run in (first.run_id, second.run_id) for name in ("a", "b")]
+
+    def clearing(connection: psycopg.Connection[Any]) -> Any:
+        del connection
+        try:
+            return clear_task_instances(ti_ids=ids[:2][::-1], actor="bo", reason="r", dry_run=False)
+        finally:
+            django_connection.close()
+
+    acts = [marking(*ids[:: 1 if n % 2 else -1], state="failed") for n in range(6)]
+    together([*acts, later(clearing), later(clearing)])
+    allowed = {"failed", "running", "restarting", "none"}
+    assert set(TaskInstance.objects.filter(pk__in=ids).values_list("state", flat=True)) <= allowed
+    assert nothing_is_hidden()
