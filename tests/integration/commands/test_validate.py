@@ -116,12 +116,12 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
     assert usage.code == 0
     verbs = {
         "flows": [
-            *("list", "show", "validate", "trigger", "runs"),
+            *("list", "show", "validate", "test", "trigger", "runs"),
             *("terminate", "clear", "mark", "retry", "cancel-retry"),
             *("freeze", "thaw", "freezes", "pause", "unpause"),
         ],
         "tasks": [
-            *("state", "why", "log", "event", "retry", "terminate", "mark"),
+            *("state", "why", "log", "artifacts", "event", "retry", "terminate", "mark"),
             *("freeze", "thaw", "clear", "undo"),
         ],
         "jobs": ["list", "stop", "drain", "undrain"],
