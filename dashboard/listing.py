@@ -32,7 +32,7 @@ EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
     | {"variables", "variable changes"}
     | {"lease events", "take-overs", "take-over items", "inquiries"}
-    | {"records", "ghosts", "ghost audits", "incidents"}
+    | {"records", "ghosts", "ghost audits", "incidents", "backfills", "backfill dates"}
 )
 WORDS: Final = {"q": "name contains", "noun": "record", "at_gte": "from", "at_lte": "until"}
 HINTS: Final = {"date-time": "2026-01-31T02:00Z"}

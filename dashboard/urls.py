@@ -8,6 +8,7 @@ from django.urls import URLPattern, path, register_converter
 from dashboard.converters import FlowId, RunKey
 from dashboard.views import (
     attempts,
+    backfills,
     clear,
     clear_batch,
     executor_events,
@@ -51,6 +52,7 @@ urlpatterns = [
     path("flows/", flows.flow_list, name="flow_list"),
     path("flows/<flow_id:flow_id>/", flows.flow_detail, name="flow_detail"),
     path("flows/<flow_id:flow_id>/trigger/", flows.flow_trigger, name="flow_trigger"),
+    path("flows/<flow_id:flow_id>/backfill/", backfills.flow_backfill, name="flow_backfill"),
     path("flows/<flow_id:flow_id>/pause/", flows.flow_pause, name="flow_pause"),
     path("flows/<flow_id:flow_id>/unpause/", flows.flow_unpause, name="flow_unpause"),
     path("flows/<flow_id:flow_id>/runs/<run_key:run_id>/", runs.run_by_key, name="run_by_key"),
@@ -122,6 +124,17 @@ urlpatterns = [
     path("ghosts/audits/", filtered.ghost_audit_list, name="ghost_audit_list"),
     path("ghosts/<int:ghost>/", filtered.ghost_detail, name="ghost_detail"),
     path("ghosts/<int:ghost>/stop/", filtered.ghost_stop, name="ghost_stop"),
+    path("backfills/", backfills.backfill_list, name="backfill_list"),
+    path("backfills/<int:backfill>/", backfills.backfill_detail, name="backfill_detail"),
+    *(
+        path(
+            f"backfills/<int:backfill>/{verb}/",
+            backfills.backfill_act,
+            {"verb": verb},
+            name=f"backfill_{verb}",
+        )
+        for verb in ("pause", "unpause", "cancel")
+    ),
     path("incidents/", incidents.incident_list, name="incident_list"),
     path("incidents/<int:incident>/", incidents.incident_detail, name="incident_detail"),
     path(

@@ -6,6 +6,7 @@ and is told when its address has a part that this walk cannot fill in.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -15,7 +16,17 @@ from django.urls import URLPattern, reverse
 from dashboard import urls as pages_of
 from scheduler_app.api import urls as api_of
 from scheduler_app.api.reading import NounList
-from scheduler_app.models import Attempt, ExecutorEvent, Ghost, Incident, Review, Run, TaskInstance
+from scheduler_app.models import (
+    Attempt,
+    Backfill,
+    ExecutorEvent,
+    Ghost,
+    Incident,
+    Review,
+    Run,
+    TaskInstance,
+)
+from scheduler_app.operations.backfill import create_backfill
 from scheduler_app.operations.variables import set_variable
 from scheduler_app.queries import exports, nouns
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
@@ -40,6 +51,7 @@ NO_PAGES = {
     "login", "logout", "set_look", "flow_pause", "flow_unpause", "job_stop", "job_drain", "job_undrain", "lease_release", "ghost_stop",
     "run_by_key", "attempt_log", "record_reviewed", "record_unreviewed",
     "incident_acknowledge",
+    "flow_backfill", "backfill_pause", "backfill_unpause", "backfill_cancel",
     "variable_new", "variable_edit", "variable_delete",  # forms
     "runs_mark", "task_instances_mark", "runs_clear", "task_instances_clear", "runs_freeze",
     "task_instances_freeze", "clear_batch", "clear_undo",  # need a selection, or what came of one
@@ -90,6 +102,13 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         asked_by="robot",
         created_at=factories.at(1),
     )
+    create_backfill(
+        flow_id="nightly_sales",
+        from_date=datetime(2020, 1, 1, tzinfo=UTC),
+        to_date=datetime(2020, 1, 3, tzinfo=UTC),
+        actor="ana",
+        reason="for the walk",
+    )
     set_variable(key="limit", value=[1, 2], actor="ana", reason="for the walk")
     return {
         "take_over": take_over.pk,
@@ -103,6 +122,7 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         "ghost": ghost.pk,
         "incident": incident.pk,
         "review": review.pk,
+        "backfill": Backfill.objects.get().pk,
         "number": 1,
         "key": "limit",
     }
