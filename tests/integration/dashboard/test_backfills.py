@@ -40,7 +40,6 @@ def test_a_range_is_previewed_begun_and_shown(reader: Client) -> None:
     assert "0 of 3 dates are done (0 skipped), 0 runs are active of at most 2, 3 dates wait." in (
         " ".join(shown.split())
     )
-    assert "3 shown" in shown
     listed = reader.get("/backfills/?state=running").content.decode()
     assert f'href="/backfills/{number}/"' in listed
     assert "No backfills match" in reader.get("/backfills/?state=ended").content.decode()
