@@ -34,7 +34,6 @@ ARGUMENTS = {
     "incident": 1,
     "review": 1,
     "backfill": 1,
-    "review": 1,
     "shard": 1,
     "job_id": "01a22832-83ed-728a-be99-43049e895bf7",
 }
