@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -102,7 +103,10 @@ def _answer(
         else:
             messages.success(request, _told(done))
             return HttpResponseRedirect(came_from(request, otherwise=back))
+    if "only" not in given:  # the first look: what the flow says is what is ticked
+        options = replace(options, run_on_latest_version=None)
     plan = clear(actor=actor, dry_run=True, options=options)
+    options = plan.options
     context |= {
         "title": title,
         "plan": plan,

@@ -85,7 +85,7 @@ class DagRunClear(AirflowView):
             options=Options(
                 only_failed=body["only_failed"],
                 only_new=body["only_new"],
-                run_on_latest_version=bool(body["run_on_latest_version"]),
+                run_on_latest_version=body["run_on_latest_version"],
             ),
             reason=REASON,
             note=body["note"],
@@ -109,7 +109,7 @@ class TaskInstancesClear(AirflowView):
             only_running=body["only_running"],
             include_upstream=body["include_upstream"],
             include_downstream=body["include_downstream"],
-            run_on_latest_version=bool(body["run_on_latest_version"]),
+            run_on_latest_version=body["run_on_latest_version"],
         )
         if options.only_failed and options.only_running:
             # As Airflow has it, the narrower wish wins: only_failed is on unless it is said.

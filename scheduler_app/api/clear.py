@@ -43,7 +43,7 @@ class ClearRequestSerializer(serializers.Serializer[dict[str, Any]]):
     only_failed = serializers.BooleanField(required=False, default=False)
     only_running = serializers.BooleanField(required=False, default=False)
     only_new = serializers.BooleanField(required=False, default=False)
-    run_on_latest_version = serializers.BooleanField(required=False, default=False)
+    run_on_latest_version = serializers.BooleanField(required=False, allow_null=True, default=None)
     keep_checkpoints = serializers.BooleanField(required=False, default=True)
     automated = serializers.BooleanField(required=False, default=False)
     note = serializers.CharField(

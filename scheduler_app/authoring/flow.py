@@ -130,7 +130,7 @@ def flow(function: Callable[[], object] | None = None, /, **options: object) -> 
     deadline_from ("start" or "data_interval_end"), expected_within, alerts (notifiers), description, tags, owner, params,
     default_args
     (options for every task), on_success_callback, on_failure_callback (of its runs),
-    is_paused_upon_creation. The body runs once, here.
+    run_on_latest_version (of cleared runs), is_paused_upon_creation. The body runs once, here.
     """
     place = place_of_caller()
     if function is None:
@@ -455,5 +455,9 @@ FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "params": ("params", params.declared),
     "default_args": ("default_args", lambda value: value),  # checked by itself
     "is_paused_upon_creation": ("is_paused_upon_creation", option_checks.flag),
+    "run_on_latest_version": (
+        "run_on_latest_version",
+        option_checks.optional(option_checks.flag),
+    ),
     **option_checks.callback_options(OF_RUN),
 }

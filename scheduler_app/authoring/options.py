@@ -43,6 +43,7 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "tooltip": "Write doc=...",
     "on_failure_fail_dagrun": "Write fails_run=...",
     "timetable": "Write schedule=Schedule(...).",
+    "rerun_with_latest_version": "Write run_on_latest_version=True.",
     "max_consecutive_failed_dag_runs": "Write max_consecutive_failed_runs=...",
 }
 

@@ -40,6 +40,8 @@ DATABASE_URL: Final = readers.text("DATABASE_URL", _running.database_url if _run
 BROKER_URL: Final = readers.text("BROKER_URL", _running.broker_url if _running else "")
 CACHE_URL: Final = readers.text("CACHE_URL", _running.cache_url if _running else "")
 # What carries tasks to workers: a broker to workers anywhere, or sockets to those of this machine.
+# Whether a clear moves its run to the newest version where neither it nor the flow says.
+RUN_ON_LATEST_VERSION: Final = readers.flag("DAYLIGHT_RUN_ON_LATEST_VERSION", False)
 EXECUTOR: Final = readers.choice(
     "DAYLIGHT_EXECUTOR", _running.executor if _running else "celery", EXECUTORS
 )

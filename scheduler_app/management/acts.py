@@ -132,9 +132,20 @@ def add_clear_options(parser: ArgumentParser) -> None:
         ("--only-failed", "only_failed", "of these, only failed and upstream_failed ones"),
         ("--only-running", "only_running", "of these, only running ones"),
         ("--only-new", "only_new", "only add the tasks that are new in the newest version"),
-        ("--latest-version", "run_on_latest_version", "execute the flow's newest version"),
     ):
         parser.add_argument(flag, dest=key, action="store_true", help=means)
+    for flag, is_latest, means in (
+        ("--latest-version", True, "execute the flow's newest version"),
+        ("--own-version", False, "keep the version that the run has, whatever the flow says"),
+    ):
+        parser.add_argument(
+            flag,
+            dest="run_on_latest_version",
+            action="store_const",
+            const=is_latest,
+            default=None,
+            help=means,
+        )
     parser.add_argument(
         "--drop-checkpoints",
         dest="keep_checkpoints",

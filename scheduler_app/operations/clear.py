@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -194,6 +194,7 @@ def _clear(
             )
         return plan_of(run_id=run_id, ti_ids=ti_ids, actor=actor, options=options)
     why = check_reason(reason)
+    options = _decided(run_id, options)
     with transaction.atomic():
         if automated:
             hold_flow_of(run_id)
@@ -226,6 +227,7 @@ def plan_of(
     batch_id: UUID | None = None,
 ) -> ClearPlan:
     """What clearing the run, or these of it, would do; it is kept, as a part of the batch if there is one."""
+    options = _decided(run_id, options)
     with transaction.atomic():
         seen = _look(run_id, ti_ids, options, lock=False)
         return _planned(
@@ -431,6 +433,24 @@ def _version(run: Mapping[str, Any], options: rules.Options) -> FlowVersion:
         newest = Flow.objects.values_list("current_version_id", flat=True).get(pk=run["flow_id"])
         version_id = newest or version_id
     return FlowVersion.objects.get(pk=version_id)
+
+
+def _decided(run_id: int, options: rules.Options) -> rules.Options:
+    """The options with the version decided, by the newest version of the flow where nobody said."""
+    if options.run_on_latest_version is not None:
+        return options
+    found = Run.objects.filter(pk=run_id).values_list(
+        "flow__current_version__definition", flat=True
+    )
+    newest = found.first()
+    return replace(
+        options,
+        run_on_latest_version=rules.runs_on_latest_version(
+            None,
+            of_flow=from_dict(newest).run_on_latest_version if newest else None,
+            of_installation=settings.RUN_ON_LATEST_VERSION,
+        ),
+    )
 
 
 def _candidate(row: Mapping[str, Any]) -> rules.Candidate:

@@ -51,13 +51,14 @@ class Options:
     only_new: bool = False
     include_upstream: bool = False
     include_downstream: bool = False
-    run_on_latest_version: bool = False
+    # None: as the flow says, or else the installation. A plan has it decided.
+    run_on_latest_version: bool | None = False
     keep_checkpoints: bool = True
 
     @property
     def moves_version(self) -> bool:
         """Whether the run executes the newest version of its flow from then on."""
-        return self.run_on_latest_version or self.only_new
+        return bool(self.run_on_latest_version) or self.only_new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,16 @@ class Selection:
 
 
 NO_FILTER: Final = Options()
+
+
+def runs_on_latest_version(
+    asked: bool | None, *, of_flow: bool | None, of_installation: bool
+) -> bool:
+    """Whether a clear moves its run to the newest version: who is nearest to the act and says, decides.
+
+    Source: the precedence of apache-airflow-core 3.3.2.
+    """
+    return next(said for said in (asked, of_flow, of_installation) if said is not None)
 
 
 def check_options(options: Options) -> None:

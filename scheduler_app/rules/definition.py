@@ -140,6 +140,7 @@ class FlowDefinition:
     catchup: bool = False
     catchup_window_s: float | None = None  # how old a missed interval may be that is made up for
     overlap: str = Overlap.QUEUE
+    run_on_latest_version: bool | None = None  # of cleared runs; None = as the installation has it
     max_consecutive_failed_runs: int = 0  # so many and the flow is paused; 0 = never
     max_active_runs: int = 16
     max_active_tasks: int = 64
@@ -186,6 +187,7 @@ _LATER_OF_FLOW: Final = (
     "catchup_window_s",
     "overlap",
     "max_consecutive_failed_runs",
+    "run_on_latest_version",
     "param_schemas",
 )
 _LATER_OF_TASK: Final = (

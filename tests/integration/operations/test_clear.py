@@ -643,3 +643,44 @@ def test_checkpoints_stay_unless_it_is_asked_otherwise(world: World, *, keeps: b
     clear(message.ti_id, keep_checkpoints=keeps)
     row = Checkpoint.objects.get(ti_id=message.ti_id)
     assert (row.scope == "task", row.value, row.saves.count()) == (keeps, 7, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_flow", "of_installation", "version"),
+    [(None, None, False, 1), (None, None, True, 2), (None, False, True, 1), (False, True, True, 1)],
+)
+def test_the_flow_or_the_installation_says_the_version_where_the_act_does_not(
+    world: World,
+    settings: Any,
+    asked: bool | None,
+    of_flow: bool | None,
+    of_installation: bool,
+    version: int,
+) -> None:
+    settings.RUN_ON_LATEST_VERSION = of_installation
+    flow = world.flow("f", chain("a"))
+    run_id = world.run(flow)
+    world.tick(run_id)
+    world.claim(world.messages[0])
+    world.finish(world.messages[0], ok=False)
+    world.tick(run_id)
+    newest = FlowDefinition(flow_id="f", tasks=chain("a"), run_on_latest_version=of_flow)
+    assert flow.current_version is not None
+    flow.current_version = FlowVersion.objects.create(
+        flow=flow,
+        number=2,
+        digest="2",
+        definition=to_dict(newest),
+        bundle=flow.current_version.bundle,
+        created_at=timezone.now(),
+    )
+    flow.save()
+    plan = clear_run(
+        run_id=run_id,
+        actor="ana",
+        options=Options(run_on_latest_version=asked),
+        reason="again",
+        dry_run=False,
+    )
+    assert plan.options.run_on_latest_version is (version == 2)
+    assert Run.objects.get().version.number == version

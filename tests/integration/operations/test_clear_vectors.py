@@ -54,18 +54,7 @@ DATES: Final = (
     "time-no-logical-date-past",
     "time-no-logical-date-plain",
 )
-LATER: Final = {
-    "group-one-index-upstream": "mapped groups do not exist yet",
-    **dict.fromkeys(
-        (
-            "version-precedence-0",
-            "version-precedence-1",
-            "version-precedence-3",
-            "version-precedence-4",
-        ),
-        "only the request can ask for the newest version so far",
-    ),
-}
+LATER: Final = {"group-one-index-upstream": "mapped groups do not exist yet"}
 IN_TESTS: Final = {
     "validate-empty-task-list": "tests/integration/api/test_clear.py",
     "validate-unknown-field": "tests/integration/api/test_clear.py",
@@ -98,12 +87,24 @@ IN_TESTS: Final = {
 NOT_HERE: Final = {**DIFFERENT, **LATER, **IN_TESTS}
 ALL = cases("clear")
 EFFECTS = [one for one in ALL if one.id not in NOT_HERE and "instance" in one.given]
+PRECEDENCE = [one for one in ALL if one.when == "resolve_run_on_latest_version"]
 SELECTIONS = [one for one in ALL if one.id not in NOT_HERE and "selected" in one.wanted]
 
 
 def test_each_vector_is_answered_once() -> None:
-    answered = [*NOT_HERE, *(one.id for one in EFFECTS + SELECTIONS)]
+    answered = [*NOT_HERE, *(one.id for one in EFFECTS + SELECTIONS + PRECEDENCE)]
     assert sorted(answered) == sorted(one.id for one in ALL)
+
+
+@parameters(PRECEDENCE)
+def test_who_is_nearest_to_the_act_says_which_version_is_executed(case: Case) -> None:
+    given = case.given
+    found = rules.runs_on_latest_version(
+        given["request"],
+        of_flow=given["flow_setting"],
+        of_installation=given["global_setting"],
+    )
+    assert found is case.wanted["run_on_latest_version"]
 
 
 @parameters(EFFECTS)
