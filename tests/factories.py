@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from scheduler_app.models import (
+    Alert,
     Attempt,
     AttemptLogChunk,
     Audit,
@@ -23,9 +24,11 @@ from scheduler_app.models import (
     ExecutorEvent,
     Flow,
     FlowVersion,
+    Freeze,
     Ghost,
     GhostAudit,
     Guard,
+    Incident,
     Inquiry,
     Job,
     LeaseEvent,
@@ -420,6 +423,29 @@ def make_rest() -> None:
         task_instance_count=2,
         actor="robot",
         reason="alert 6",
+    )
+    Freeze.objects.create(
+        scope_kind="flow",
+        scope_id=ti.run.flow_id,
+        actor="ana",
+        reason="The source is wrong.",
+        created_at=moment,
+    )
+    incident = Incident.objects.create(
+        kind="nobody_listens",
+        subject="wide",
+        message="Nobody takes from queue wide.",
+        raised_at=moment,
+        flow_id=ti.run.flow_id,
+    )
+    Alert.objects.create(
+        incident=incident,
+        about="opened",
+        number=0,
+        notifier_key="0" * 64,
+        notifier={"kind": "webhook", "options": {}},
+        due_at=moment,
+        created_at=moment,
     )
     backfill = Backfill.objects.create(
         flow=ti.run.flow,

@@ -32,12 +32,12 @@ class FreezeSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     scope_kind = serializers.CharField()
     scope_id = serializers.CharField()
+    state = serializers.CharField()
     mode = serializers.CharField()
     actor = serializers.CharField()
     reason = serializers.CharField()
     created_at = serializers.DateTimeField()
-    until = serializers.DateTimeField(source="until_at", allow_null=True)
-    state = serializers.CharField()
+    until = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
 
 

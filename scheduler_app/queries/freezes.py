@@ -53,7 +53,7 @@ class ListedFreeze:
     actor: str
     reason: str
     created_at: datetime
-    until_at: datetime | None
+    until: datetime | None
     ended_at: datetime | None
 
 
@@ -78,7 +78,7 @@ NOUN: Final = lens.Noun(
     model=Freeze,
     row=ListedFreeze,
     rows=_rows,
-    columns={"state": shown.FREEZE_SHOWN},
+    columns={"state": shown.FREEZE_SHOWN, "until": "until_at"},
 )
 
 

@@ -412,7 +412,7 @@ class Command(BaseCommand):
                 row.mode,
                 row.actor,
                 row.created_at,
-                row.until_at,
+                row.until,
                 row.ended_at,
                 row.reason,
             )
