@@ -290,7 +290,7 @@ def test_a_trigger_that_no_exception_reaches_ends_its_triggerer_once_and_no_othe
     message = post.wait_for(flow_that_waits(BLOCKS, f'Blocks({str(post.folder)!r}, "deaf")'))
     gates = post.gates("a")
     assert process.wait(timeout=10) == 70
-    assert "could not be interrupted" in Incident.objects.get().message
+    assert Incident.objects.filter(message__contains="could not be interrupted").count() == 1
     heir = post.start(DAYLIGHT_TRIGGER_BLOCK_S="0.3")
     post.open("a")
     assert _event(post, gates["a"], within_s=3 * TTL_S) == "a"
@@ -318,7 +318,10 @@ def test_a_trigger_that_ends_its_process_ends_one_triggerer_and_then_only_itself
     post.open("a")
     assert _event(post, gates["a"], within_s=3 * TTL_S) == "a"
     assert heir.poll() is None
-    assert "died while it ran code of trigger" in Incident.objects.get().message
+    # Beside it may stand that no scheduler beats, of which there is none here.
+    assert (
+        Incident.objects.filter(message__contains="died while it ran code of trigger").count() == 1
+    )
 
 
 def test_what_a_killed_triggerer_watched_is_watched_by_another_and_fires_once(post: Post) -> None:
