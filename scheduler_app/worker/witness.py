@@ -318,7 +318,8 @@ class Witness:
         self._notices.changed(topics)
         for execution in young:
             execution.is_announced = True
-            execution.known = found.get(execution.attempt_id) or execution.known
+            # What is recorded by now may be the ghost's, which says nothing of what it works for.
+            execution.known = execution.known or found.get(execution.attempt_id)
 
     def _settle(self, connection: psycopg.Connection[Any], exit_: Exit) -> None:
         """A report that the child spooled before its end is sent; else what is given back is."""
