@@ -399,7 +399,7 @@ class TriggerFilter(ListFilter):
 class FreezeFilter(ListFilter):
     """Which freezes."""
 
-    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "until_at", "ended_at")
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "ended_at")
     ORDER_DEFAULT: ClassVar[str] = "id"
 
     state: tuple[str, ...] = field(
