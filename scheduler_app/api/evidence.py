@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rest_framework.request import Request
 
 
-class EvidenceOf(ApiView):
+class EvidenceExport(ApiView):
     """Everything that proves what happened to one record, from one snapshot, with digests."""
 
     kind = evidence.Kind.RUN  # each address gives its own

@@ -209,7 +209,7 @@ V1: list[URLPattern | URLResolver] = [
     *(
         path(
             f"{address}/evidence/",
-            evidence.EvidenceOf.as_view(kind=kind),
+            evidence.EvidenceExport.as_view(kind=kind),
             name=f"api-{kind}-evidence",
         )
         for address, kind in (
