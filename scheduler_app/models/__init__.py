@@ -35,6 +35,7 @@ from scheduler_app.models.run import Run, RunAttempt
 from scheduler_app.models.standing import Standing
 from scheduler_app.models.task_instance import TaskInstance
 from scheduler_app.models.trigger import ExternalEvent, Trigger
+from scheduler_app.models.triggered_run import TriggeredRun
 from scheduler_app.models.variable import Variable, VariableChange
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "TaskStats",
     "TaskStatsCursor",
     "Trigger",
+    "TriggeredRun",
     "Variable",
     "VariableChange",
 ]
