@@ -15,6 +15,7 @@ from scheduler_app.authoring.exclusive import Busy
 from scheduler_app.authoring.fencing import StaleFence, fenced, fenced_upsert
 from scheduler_app.authoring.flow import Flow, flow
 from scheduler_app.authoring.groups import Group, GroupRetry, group
+from scheduler_app.authoring.limits import Limit
 from scheduler_app.authoring.notifiers import (
     AppriseNotifier,
     EmailNotifier,
@@ -66,6 +67,7 @@ __all__ = [
     "GroupRetry",
     "Guards",
     "HttpTrigger",
+    "Limit",
     "NoSuchVariable",
     "Notifier",
     "Param",

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
-from scheduler_app.authoring import callbacks, params, run_retry, schedules
+from scheduler_app.authoring import callbacks, limits, params, run_retry, schedules
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import Building, building
 from scheduler_app.authoring.faults import (
@@ -39,6 +39,7 @@ from scheduler_app.rules.definition import (
     to_dict,
 )
 from scheduler_app.rules.errors import DefinitionError, InvalidInput
+from scheduler_app.rules.weights import weighed
 
 if TYPE_CHECKING:
     from scheduler_app.authoring.call import TaskCall
@@ -126,7 +127,7 @@ def flow(function: Callable[[], object] | None = None, /, **options: object) -> 
     dates, ``Schedule(...)`` or None), timezone, start_date, end_date, catchup (True, False or a
     timedelta: how old a missed run may be), overlap ("queue", "skip" or "cancel_older": what a due
     schedule does at max_active_runs), max_consecutive_failed_runs (so many in a row and the flow is
-    paused), max_active_runs, max_active_tasks, run_timeout, run_retry, guards, deadline,
+    paused), max_active_runs, max_active_tasks (of one run), max_active_tasks_per_flow, run_timeout, run_retry, guards, deadline,
     deadline_from ("start" or "data_interval_end"), expected_within, alerts (notifiers), description, tags, owner, params,
     default_args
     (options for every task), on_success_callback, on_failure_callback (of its runs),
@@ -263,9 +264,12 @@ def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None
         )
     if faults:
         return None
-    ordered = tuple(tasks[task_id] for task_id in graph.topological_order(upstream))
+    ordered = weighed([tasks[task_id] for task_id in graph.topological_order(upstream)])
     groups = tuple(made.definition() for made in work.groups.values())
     made = FlowDefinition(**fields, tasks=ordered, groups=groups)
+    if wrong := limits.faults_of(made, lambda task_id: work.calls[task_id].place):
+        faults += wrong
+        return None
     if cycle := ties.cycle_through_unit(made):
         faults.append(_comes_back(work, made, cycle))
         return None
@@ -439,6 +443,10 @@ FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     ),
     "max_active_runs": ("max_active_runs", _active_count),
     "max_active_tasks": ("max_active_tasks", _active_count),
+    "max_active_tasks_per_flow": (
+        "max_active_tasks_per_flow",
+        option_checks.optional(_active_count),
+    ),
     "run_timeout": ("run_timeout_s", option_checks.optional(option_checks.positive_duration_s)),
     "deadline": ("deadline_s", option_checks.optional(option_checks.positive_duration_s)),
     "deadline_from": ("deadline_from", _deadline_from),

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import Fault, Place, did_you_mean, fault
+from scheduler_app.authoring.limits import Limit
 from scheduler_app.rules import definition
 from scheduler_app.rules.callbacks import OF_TASK
 
@@ -24,6 +25,8 @@ SLOTS_MAX: Final = 32_767
 PRIORITY_MAX: Final = 1_000_000_000  # either sign
 DURATION_MAX_S: Final = 10 * 366 * 86_400.0  # ten years
 NAME_CHARACTERS_MAX: Final = 250
+LIMITS_MAX: Final = 8  # of one task
+ACTIVE_MAX: Final = 1_000_000
 CALLABLES_MAX: Final = 20  # of one callback option
 EXCEPTIONS_MAX: Final = 50  # of one retry option
 _CLASS_NAME: Final = re.compile(r"[^\W\d][\w.<>]{0,249}")
@@ -37,8 +40,10 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "retry_exponential_backoff": "Write backoff=2.0 (each delay is twice the one before).",
     "schedule_interval": "Write schedule=...",
     "dagrun_timeout": "Write run_timeout=...",
-    "max_active_tis_per_dag": "Put the task into a pool of that many slots: pool=...",
-    "concurrency": "Write max_active_tasks=...",
+    "max_active_tis_per_dag": "Write max_active_per_flow=...",
+    "max_active_tis_per_dagrun": "Write max_active_per_run=...",
+    "task_concurrency": "Write max_active_per_flow=...",
+    "concurrency": "Write max_active_tasks_per_flow=... (of one run: max_active_tasks=...).",
     "prefix_group_id": "Write prefix=...",
     "tooltip": "Write doc=...",
     "on_failure_fail_dagrun": "Write fails_run=...",
@@ -196,6 +201,29 @@ def trigger_rule(value: object) -> str:
     return str(value)
 
 
+def weight_rule(value: object) -> str:
+    """What the priority is made of."""
+    known = [rule.value for rule in definition.WeightRule]
+    if not isinstance(value, str) or value not in known:
+        raise BadOption(f"one of {', '.join(known)}")
+    return str(value)
+
+
+def limits(value: object) -> tuple[definition.LimitDefinition, ...]:
+    """The limits of keys of a task; none for None."""
+    if value is None:
+        return ()
+    given = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    if not 0 < len(given) <= LIMITS_MAX or not all(isinstance(one, Limit) for one in given):
+        raise BadOption(
+            f"Limit('customer:{{params[customer]}}', 2), or a list of 1 to {LIMITS_MAX} of them"
+        )
+    found = tuple(one.definition() for one in given if isinstance(one, Limit))
+    if len({one.key for one in found}) < len(found):
+        raise BadOption("limits of different keys")
+    return found
+
+
 def callables(value: object) -> tuple[Callable[[Mapping[str, Any]], object], ...]:
     """The callables of a callback option, each fit to be called with the context; none for None."""
     if value is None:
@@ -248,6 +276,10 @@ TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "pool": ("pool", name),
     "slots": ("pool_slots", whole_number(1, SLOTS_MAX)),
     "priority": ("priority", whole_number(-PRIORITY_MAX, PRIORITY_MAX)),
+    "weight_rule": ("weight_rule", weight_rule),
+    "limit": ("limits", limits),
+    "max_active_per_flow": ("max_active_per_flow", optional(whole_number(1, ACTIVE_MAX))),
+    "max_active_per_run": ("max_active_per_run", optional(whole_number(1, ACTIVE_MAX))),
     "queue": ("queue", name),
     "trigger_rule": ("trigger_rule", trigger_rule),
     "depends_on_past": ("depends_on_past", flag),

@@ -52,6 +52,7 @@ class Attempt(Standing):
     queue = models.CharField(max_length=250, default="default")
     pool = models.CharField(max_length=250, default="default")
     pool_slots = models.IntegerField(default=1)
+    limit_keys = models.JSONField(null=True)  # keys that it holds a slot of while it is live
     state = models.CharField(max_length=10)
     is_live = models.BooleanField(default=True)
     outcome = models.CharField(max_length=12, null=True)  # noqa: DJ001 - null until ended

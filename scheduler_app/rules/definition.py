@@ -68,6 +68,22 @@ class RetryRule:
     jitter: float | None = None
 
 
+class WeightRule(StrEnum):
+    """What the priority of a task is made of."""
+
+    ABSOLUTE = "absolute"  # its own number
+    DOWNSTREAM = "downstream"  # and those of all that comes after it
+    UPSTREAM = "upstream"  # and those of all that it comes after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitDefinition:
+    """At most so many executions at once that share a key, of whatever flow."""
+
+    key: str  # with names in braces, as rules/limits.py fills them in
+    slots: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDefinition:
     """One task of a flow. Durations in seconds."""
@@ -89,7 +105,12 @@ class TaskDefinition:
     suspect_factor: float | None = None  # times the P99 of its history; None = the stack's setting
     pool: str = "default"
     pool_slots: int = 1
-    priority: int = 0  # higher first
+    priority: int = 0  # higher first; what its weight rule makes of the flow's numbers
+    own_priority: int | None = None  # the number as written, where the rule makes another of it
+    weight_rule: str = WeightRule.ABSOLUTE
+    limits: tuple[LimitDefinition, ...] = ()
+    max_active_per_flow: int | None = None  # of its instances, in all runs; None = no limit
+    max_active_per_run: int | None = None
     queue: str = "default"
     # CallbackOn -> names
     callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
@@ -143,7 +164,8 @@ class FlowDefinition:
     run_on_latest_version: bool | None = None  # of cleared runs; None = as the installation has it
     max_consecutive_failed_runs: int = 0  # so many and the flow is paused; 0 = never
     max_active_runs: int = 16
-    max_active_tasks: int = 64
+    max_active_tasks: int = 64  # in one run
+    max_active_tasks_per_flow: int | None = None  # in all its runs; None = no limit
     run_timeout_s: float | None = None
     run_retry: RunRetryPolicy | None = None
     guards: GuardLimits | None = (
@@ -189,6 +211,7 @@ _LATER_OF_FLOW: Final = (
     "max_consecutive_failed_runs",
     "run_on_latest_version",
     "param_schemas",
+    "max_active_tasks_per_flow",
 )
 _LATER_OF_TASK: Final = (
     "callbacks",
@@ -204,6 +227,11 @@ _LATER_OF_TASK: Final = (
     "retry_rules",
     "depends_on_past",
     "wait_for_downstream",
+    "own_priority",
+    "weight_rule",
+    "limits",
+    "max_active_per_flow",
+    "max_active_per_run",
 )
 
 
@@ -284,6 +312,9 @@ def _task_from_dict(raw: dict[str, Any]) -> TaskDefinition:
     for name in ("upstream", "retry_on", "fail_on"):
         values[name] = tuple(raw.get(name, ()))
     values["retry_rules"] = tuple(map(_retry_rule_from_dict, raw.get("retry_rules", ())))
+    values["limits"] = tuple(
+        LimitDefinition(key=one["key"], slots=one["slots"]) for one in raw.get("limits", ())
+    )
     values["callbacks"] = _callbacks_from_dict(raw)
     return TaskDefinition(**values)
 
