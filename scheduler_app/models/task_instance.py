@@ -27,7 +27,9 @@ class TaskInstance(Standing):
     )
     shard = models.IntegerField()
     task_id = models.CharField(max_length=250)
-    map_index = models.IntegerField(default=-1)
+    map_index = models.IntegerField(default=-1)  # -1: not mapped, or not expanded yet
+    # What people see in place of the map index, where its task says how.
+    map_label = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: it has none
     state = models.CharField(max_length=20, default="none")
     is_open = models.BooleanField(default=True)
     try_number = models.IntegerField(default=0)  # of the newest attempt; 0 = none issued yet

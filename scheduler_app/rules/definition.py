@@ -16,6 +16,7 @@ from typing import Any, Final
 from scheduler_app.rules import schedule as schedules
 from scheduler_app.rules.errors import DefinitionError
 from scheduler_app.rules.guards import GuardLimits, limits_from
+from scheduler_app.rules.mapping import MapOver, map_over_from
 from scheduler_app.rules.roles import Picks, Role, Running
 from scheduler_app.rules.run_retry import RunRetryPolicy, policy_from
 
@@ -121,6 +122,11 @@ class TaskDefinition:
     fails_run: bool = False  # of a teardown: its failure fails the run
     picks: str = Picks.NOTHING
     compensates: str = ""  # id of the group that it is the compensation of
+    mapped: MapOver | None = field(default=None, hash=False)  # what it maps over, itself
+    map_label: str = ""  # how its mapped instances are called: "{path}"
+    max_map_length: int | None = (
+        None  # of its result, where that is mapped over; None = the setting
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +151,7 @@ class GroupDefinition:
     # CallbackOn -> names; only where it is one unit, for only then it ends as a whole
     callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     line: int | None = None
+    mapped: MapOver | None = field(default=None, hash=False)  # what the whole group maps over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +239,9 @@ _LATER_OF_TASK: Final = (
     "limits",
     "max_active_per_flow",
     "max_active_per_run",
+    "mapped",
+    "map_label",
+    "max_map_length",
 )
 
 
@@ -243,7 +253,7 @@ def to_dict(definition: FlowDefinition) -> dict[str, Any]:
     for task in raw["tasks"]:
         _leave_out(task, _SILENT_TASK)
     for group in raw.get("groups", ()):
-        _leave_out(group, {"callbacks": {}})
+        _leave_out(group, {"callbacks": {}, "mapped": None})
     return raw
 
 
@@ -302,6 +312,8 @@ def _group_from_dict(raw: dict[str, Any]) -> GroupDefinition:
         known = {f.name for f in fields(GroupRetry)}
         retry = {key: value for key, value in raw["retry"].items() if key in known}
         values["retry"] = GroupRetry(**retry)
+    if raw.get("mapped") is not None:
+        values["mapped"] = map_over_from(raw["mapped"])
     values["callbacks"] = _callbacks_from_dict(raw)
     return GroupDefinition(**values)
 
@@ -315,6 +327,8 @@ def _task_from_dict(raw: dict[str, Any]) -> TaskDefinition:
     values["limits"] = tuple(
         LimitDefinition(key=one["key"], slots=one["slots"]) for one in raw.get("limits", ())
     )
+    if raw.get("mapped") is not None:
+        values["mapped"] = map_over_from(raw["mapped"])
     values["callbacks"] = _callbacks_from_dict(raw)
     return TaskDefinition(**values)
 

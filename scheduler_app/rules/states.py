@@ -138,6 +138,7 @@ TASK_MOVES: Final[dict[TaskState, frozenset[TaskState]]] = {
             _S.SUCCESS,
             _S.NONE,
             _S.SKIPPED,
+            _S.REMOVED,
         }
     ),
     _S.RUNNING: frozenset(
@@ -150,23 +151,33 @@ TASK_MOVES: Final[dict[TaskState, frozenset[TaskState]]] = {
             _S.DEFERRED,
             _S.RESTARTING,
             _S.SCHEDULED,
+            _S.REMOVED,
         }
     ),
     _S.RESTARTING: frozenset({_S.NONE, _S.UP_FOR_RETRY, _S.FAILED, _S.SUCCESS, _S.SKIPPED}),
     _S.DEFERRED: frozenset(
-        {_S.SCHEDULED, _S.FAILED, _S.NONE, _S.SUCCESS, _S.SKIPPED, _S.UP_FOR_RETRY}
+        {
+            _S.SCHEDULED,
+            _S.FAILED,
+            _S.NONE,
+            _S.SUCCESS,
+            _S.SKIPPED,
+            _S.UP_FOR_RETRY,
+            _S.REMOVED,
+        }
     ),
     _S.UP_FOR_RETRY: frozenset(
-        {_S.SCHEDULED, _S.QUEUED, _S.NONE, _S.FAILED, _S.SUCCESS, _S.SKIPPED}
+        {_S.SCHEDULED, _S.QUEUED, _S.NONE, _S.FAILED, _S.SUCCESS, _S.SKIPPED, _S.REMOVED}
     ),
     _S.UP_FOR_RESCHEDULE: frozenset(
-        {_S.SCHEDULED, _S.QUEUED, _S.NONE, _S.FAILED, _S.SUCCESS, _S.SKIPPED}
+        {_S.SCHEDULED, _S.QUEUED, _S.NONE, _S.FAILED, _S.SUCCESS, _S.SKIPPED, _S.REMOVED}
     ),
-    # A terminal state changes only by an explicit, audited act: clear (to none) or mark.
-    _S.SUCCESS: frozenset({_S.NONE, _S.FAILED, _S.SKIPPED}),
-    _S.FAILED: frozenset({_S.NONE, _S.SUCCESS, _S.SKIPPED}),
-    _S.SKIPPED: frozenset({_S.NONE, _S.SUCCESS, _S.FAILED}),
-    _S.UPSTREAM_FAILED: frozenset({_S.NONE, _S.SUCCESS, _S.FAILED, _S.SKIPPED}),
+    # A terminal state changes only by an explicit, audited act: clear (to none) or mark. A mapped
+    # instance is removed where such an act made what it maps over shorter, and comes back with it.
+    _S.SUCCESS: frozenset({_S.NONE, _S.FAILED, _S.SKIPPED, _S.REMOVED}),
+    _S.FAILED: frozenset({_S.NONE, _S.SUCCESS, _S.SKIPPED, _S.REMOVED}),
+    _S.SKIPPED: frozenset({_S.NONE, _S.SUCCESS, _S.FAILED, _S.REMOVED}),
+    _S.UPSTREAM_FAILED: frozenset({_S.NONE, _S.SUCCESS, _S.FAILED, _S.SKIPPED, _S.REMOVED}),
     _S.REMOVED: frozenset({_S.NONE}),
 }
 
