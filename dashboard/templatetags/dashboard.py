@@ -318,6 +318,13 @@ def worst_first(tally: Mapping[str, int] | None) -> list[tuple[str, int]]:
     return [(state, known[state]) for state in ranked]
 
 
+@register.simple_tag
+def diff_line(line: str) -> str:
+    """The class of a line of a unified diff, as an attribute; none for what is the same."""
+    kind = {"+": "plus", "-": "minus", "@": "where"}.get(line[:1])
+    return format_html(' class="{}"', kind) if kind else ""
+
+
 @register.filter
 def split_words(text: str) -> list[str]:
     """The words of the text."""

@@ -27,6 +27,7 @@ from scheduler_app.queries import (
     guards,
     runs,
     task_instances,
+    version_diffs,
 )
 from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter, RunFilter
 from scheduler_app.rules import errors
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 FIELDS: Final = ("q", "state", "tag", "owner")
 TABS: Final = ("runs", "grid", "graph", "versions", "details")
 RUN_FIELDS: Final = ("state", "run_type", "run_id", "started_at_gte")
+VERSION_FIELDS: Final = ("number", "created_at_gte", "created_at_lte")
+VERSIONS: Final = 20  # on a page: each tells what came with it
 GRID_RUNS: Final = 25  # columns
 NEXT_RUNS: Final = 5  # fire times shown ahead: clock changes must be seen before they come
 CONF_CHARACTERS_MAX: Final = 200_000
@@ -165,9 +168,24 @@ def _versions(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str
         FlowVersionFilter,
         flow_versions.page,
         noun="versions",
+        fields=VERSION_FIELDS,
+        limit=VERSIONS,
         flow_id=(flow.flow_id,),
     )
-    return {"list": found}
+    context = {
+        "list": found,
+        "came_with": version_diffs.came_with(reading.scope, flow.flow_id, found.rows),
+    }
+    named = {name: request.GET.get(name, "").strip() for name in ("old", "new")}
+    if any(named.values()):
+        # What is wrong with the two does not take the list away, where one picks others.
+        try:
+            found_diff = version_diffs.of_flow(reading.scope, flow.flow_id, **named)
+        except errors.SchedulerError as error:
+            context["compare_error"] = str(error)
+        else:
+            context |= {"compared": found_diff, "diff": found_diff.diff}
+    return context
 
 
 def _details(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
 from asgiref.sync import sync_to_async
 from django.db.models import Q
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 from rest_framework.response import Response
 
@@ -19,9 +20,17 @@ from scheduler_app.airflow_api.dag_runs import run_of
 from scheduler_app.airflow_api.dags import dag_of
 from scheduler_app.airflow_api.logs import NDJSON
 from scheduler_app.airflow_api.task_instances import instance_of, tries_of
-from scheduler_app.airflow_api.views import AirflowView
+from scheduler_app.airflow_api.views import AirflowView, refusal
 from scheduler_app.queries import attempts as attempts_read
-from scheduler_app.queries import by_offset, flow_files, flow_versions, flows, runs, task_instances
+from scheduler_app.queries import (
+    by_offset,
+    flow_files,
+    flow_versions,
+    flows,
+    runs,
+    task_instances,
+    version_diffs,
+)
 from scheduler_app.rules.errors import InvalidInput, NotFound
 from scheduler_app.rules.states import RUN_TERMINAL, RunState
 
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
     from scheduler_app.queries.scope import Scope
 
 FLOWS_MAX: Final = 200  # of one answer of counts
+TEXT: Final = "text/plain"
 WAIT_S_MAX: Final = 24 * 3600.0
 INTERVAL_S_MAX: Final = 3600.0
 _VERSIONS: Final = UUID("6f5f7c9e-54a8-4b7e-9a8e-3f0b7d2c1a55")  # names the ids of versions
@@ -126,6 +136,41 @@ class DagVersions(AirflowView):
         )
         told = [_version(row) for row in page.rows]
         return Response({"dag_versions": told, "total_entries": page.total})
+
+
+class DagSources(AirflowView):
+    """The code of a flow's file, as one version has it."""
+
+    def get(self, request: Request, dag_id: str) -> Response | HttpResponse:
+        """JSON, or the bare text for who asks for that."""
+        accepted = request.headers.get("Accept", "*/*")
+        wants_json = any(kind in accepted for kind in ("*/*", "application/json", "application/*"))
+        wants_text = TEXT in accepted and "application/json" not in accepted
+        if not wants_json and not wants_text:
+            message = "Only application/json or text/plain is supported"
+            return refusal(HTTPStatus.NOT_ACCEPTABLE, message)
+        row = dag_of(self.scope, dag_id)
+        given = request.query_params.get("version_number")
+        if given is not None:
+            number = parameters.read(["query", "version_number"], int, given, "int_parsing")
+            version = flow_versions.by_number(self.scope, dag_id, number)
+        elif row.version_id is not None:
+            version = flow_versions.one(self.scope, row.version_id)
+        else:
+            message = f"Flow {dag_id} has no version yet: its file was never free of faults."
+            raise NotFound(message)
+        source = version_diffs.source_of(version)
+        content = version_diffs.text_of(source.files.get(source.main_path, b"")) or ""
+        if wants_text:
+            return HttpResponse(content, content_type=f"{TEXT}; charset=utf-8")
+        return Response(
+            {
+                "content": content,
+                "dag_id": dag_id,
+                "version_number": version.number,
+                "dag_display_name": dag_id,
+            }
+        )
 
 
 class Links(AirflowView):

@@ -69,6 +69,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(RUN, marking.MarkedDagRun.as_view()),
     path("dags/<str:dag_id>/dagVersions", more.DagVersions.as_view()),
     path("dags/<str:dag_id>/dagVersions/<int:number>", more.DagVersions.as_view()),
+    path("dagSources/<str:dag_id>", more.DagSources.as_view()),
     path("dagStats", more.DagStats.as_view()),
     path("dagTags", more.DagTags.as_view()),
     path("importErrors", more.ImportErrors.as_view()),

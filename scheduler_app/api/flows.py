@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.pause_flow import set_paused
-from scheduler_app.queries import flow_versions, flows
+from scheduler_app.queries import flow_versions, flows, version_diffs
 from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter
+from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
@@ -69,6 +70,75 @@ class FlowVersionDetailSerializer(FlowVersionSerializer):
     definition = serializers.JSONField()
 
 
+class SourceFileSerializer(serializers.Serializer[dict[str, Any]]):
+    """One file of the source of a version; null for a text that is none."""
+
+    path = serializers.CharField()
+    size = serializers.IntegerField()
+    text = serializers.CharField(allow_null=True)
+
+
+class FlowVersionSourceSerializer(serializers.Serializer[dict[str, Any]]):
+    """The code of one version: the flow file, and what it imports from its folder."""
+
+    number = serializers.IntegerField()
+    main_path = serializers.CharField()
+    is_damaged = serializers.BooleanField()
+    files = SourceFileSerializer(many=True)
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    """One option with its value in both versions."""
+
+    name = serializers.CharField()
+    old = serializers.JSONField(allow_null=True)
+    new = serializers.JSONField(allow_null=True)
+
+
+class ChangedSerializer(serializers.Serializer[Any]):
+    """A task or a group whose options differ."""
+
+    name = serializers.CharField()
+    changes = ChangeSerializer(many=True)
+
+
+class PartsSerializer(serializers.Serializer[Any]):
+    """What came, went and changed, by id."""
+
+    added = serializers.ListField(child=serializers.CharField())
+    removed = serializers.ListField(child=serializers.CharField())
+    changed = ChangedSerializer(many=True)
+
+
+class FileDiffSerializer(serializers.Serializer[Any]):
+    """One file that differs, as the lines of a unified diff; ``note`` says why some are missing."""
+
+    path = serializers.CharField()
+    state = serializers.CharField()
+    lines = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    note = serializers.CharField()
+    added_count = serializers.IntegerField()
+    removed_count = serializers.IntegerField()
+
+
+class FlowVersionDiffSerializer(serializers.Serializer[version_diffs.Comparison]):
+    """What differs between two versions of a flow."""
+
+    old = FlowVersionSerializer()
+    new = FlowVersionSerializer()
+    differ = serializers.BooleanField()
+    summary = serializers.CharField(source="diff.told")
+    tasks = PartsSerializer(source="diff.tasks")
+    groups = PartsSerializer(source="diff.groups")
+    edges_added = serializers.JSONField(source="diff.edges_added")
+    edges_removed = serializers.JSONField(source="diff.edges_removed")
+    schedule = ChangeSerializer(source="diff.schedule", many=True)
+    params = ChangeSerializer(source="diff.params", many=True)
+    options = ChangeSerializer(source="diff.options", many=True)
+    files = FileDiffSerializer(source="diff.files", many=True)
+    is_source_damaged = serializers.BooleanField()
+
+
 class PauseSerializer(serializers.Serializer[dict[str, Any]]):
     """Why."""
 
@@ -118,6 +188,48 @@ class FlowVersionDetail(ApiView):
         del request
         row = flow_versions.by_number(self.scope, flow_id, number)
         return Response(FlowVersionDetailSerializer(row).data)
+
+
+class FlowVersionSource(ApiView):
+    """The code of one version."""
+
+    @extend_schema(responses=FlowVersionSourceSerializer)
+    def get(self, request: Request, flow_id: str, number: int) -> Response:
+        """Its files, the flow file first."""
+        del request
+        row = flow_versions.by_number(self.scope, flow_id, number)
+        source = version_diffs.source_of(row)
+        body = {
+            "number": row.number,
+            "main_path": source.main_path,
+            "is_damaged": source.is_damaged,
+            "files": [
+                {"path": path, "size": len(content), "text": version_diffs.text_of(content)}
+                for path, content in source.in_order()
+            ],
+        }
+        return Response(FlowVersionSourceSerializer(body).data)
+
+
+class FlowVersionDiff(ApiView):
+    """Two versions of a flow compared."""
+
+    @extend_schema(
+        responses=FlowVersionDiffSerializer,
+        parameters=[
+            OpenApiParameter("old", str, description="number or digest; else the one before new"),
+            OpenApiParameter("new", str, description="number or digest; else the newest"),
+            OpenApiParameter("run_id", str, description="in place of old: the version of the run"),
+        ],
+    )
+    def get(self, request: Request, flow_id: str) -> Response:
+        """What was added, removed and changed, by kind."""
+        given = {name: request.query_params.get(name, "") for name in ("old", "new", "run_id")}
+        if unknown := sorted(request.query_params.keys() - given.keys()):
+            message = f"{unknown[0]}: no such parameter. There are old, new and run_id."
+            raise InvalidInput(message, parameter=unknown[0])
+        found = version_diffs.of_flow(self.scope, flow_id, **given)
+        return Response(FlowVersionDiffSerializer(found).data)
 
 
 class FlowPause(ApiView):

@@ -95,7 +95,9 @@ def frozen(address: str, kind: ScopeKind) -> list[URLPattern]:
 V1: list[URLPattern | URLResolver] = [
     *listed("flows", flows.FlowList, "<str:flow_id>", flows.FlowDetail),
     path("flows/<str:flow_id>/versions/", flows.FlowVersionList.as_view()),
+    path("flows/<str:flow_id>/versions/diff/", flows.FlowVersionDiff.as_view()),
     path("flows/<str:flow_id>/versions/<int:number>/", flows.FlowVersionDetail.as_view()),
+    path("flows/<str:flow_id>/versions/<int:number>/source/", flows.FlowVersionSource.as_view()),
     path("flows/<str:flow_id>/runs/", runs.RunListOfFlow.as_view()),
     path("flows/<str:flow_id>/runs/<str:run_id>/", runs.RunDetailByKey.as_view()),
     path("flows/<str:flow_id>/pause/", flows.FlowPause.as_view(is_paused=True)),

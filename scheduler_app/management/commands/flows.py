@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management import follow, rehearse, validate
+from scheduler_app.management import follow, rehearse, validate, versions
 from scheduler_app.management.acts import (
     add_act,
     add_clear_options,
@@ -70,6 +70,8 @@ class Command(BaseCommand):
         shown = verbs.add_parser("show", help="one flow: its tasks, schedule and faults")
         shown.add_argument("flow_id", metavar="FLOW")
         add_json(shown)
+        versions.add_versions(verbs.add_parser("versions", help="the versions of a flow"))
+        versions.add_diff(verbs.add_parser("diff", help="what differs between two versions"))
         checked = verbs.add_parser("validate", help="check flow files; works without a stack")
         checked.add_argument("what", metavar="FILE|FOLDER|FLOW")
         add_json(checked)
@@ -132,6 +134,8 @@ class Command(BaseCommand):
         verbs = {
             "list": self._list,
             "show": self._show,
+            "versions": self._versions,
+            "diff": self._diff,
             "validate": self._validate,
             "test": self._test,
             "trigger": self._trigger,
@@ -209,6 +213,15 @@ class Command(BaseCommand):
             self.stdout.write(f"\n{_tasks(version.graph())}")
         for fault in faults:
             self.stdout.write(f"\n{fault.file}:{fault.line}: {fault.message} {fault.remedy}")
+
+    def _versions(self, options: dict[str, Any]) -> None:
+        self.stdout.write(versions.versions(options))
+
+    def _diff(self, options: dict[str, Any]) -> None:
+        said, differ = versions.diff(options)
+        self.stdout.write(said)
+        if differ and options["exit_code"]:
+            sys.exit(versions.THEY_DIFFER)
 
     def _validate(self, options: dict[str, Any]) -> None:
         checked = validate.check(options["what"])
