@@ -264,5 +264,7 @@ def test_the_page_says_what_is_wrong_with_the_two_and_keeps_the_list(
 def test_a_filter_of_versions_narrows_the_list(bound: Run, ana: Client) -> None:
     page = Page(ana, f"/flows/{FLOW}/?tab=versions&number=2")
     assert page.counts().shown == 1
-    values: Any = ana.get(f"/api/v1/flows/{FLOW}/versions/", {"created_at_gte": at(2)}).json()
+    values: Any = ana.get(
+        f"/api/v1/flows/{FLOW}/versions/", {"created_at_gte": at(2).isoformat()}
+    ).json()
     assert [row["number"] for row in values["results"]] == [3, 2]
