@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django import template
 from django.templatetags.static import static
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.addresses import carried, changed, is_lens_on
@@ -319,10 +319,12 @@ def worst_first(tally: Mapping[str, int] | None) -> list[tuple[str, int]]:
 
 
 @register.simple_tag
-def diff_line(line: str) -> str:
-    """The class of a line of a unified diff, as an attribute; none for what is the same."""
-    kind = {"+": "plus", "-": "minus", "@": "where"}.get(line[:1])
-    return format_html(' class="{}"', kind) if kind else ""
+def diff_lines(lines: Sequence[str]) -> SafeString:
+    """The lines of a unified diff, each marked as what it is; its first sign says the same."""
+    kinds = {"+": "plus", "-": "minus", "@": "where"}
+    return format_html_join(
+        "\n", '<span class="{}">{}</span>', ((kinds.get(line[:1], "same"), line) for line in lines)
+    )
 
 
 @register.filter
