@@ -1,128 +1,296 @@
-"""Which ready task instances start now, and what the others wait for."""
+"""Which ready task instances start now, and what the others wait for.
+
+Priority is strict, over all pools. Among equals the lines take turns: a line is what one flow has ready
+in one pool, and the one that was served longest ago, or waits longest, comes first. Whoever does not fit
+is passed over, so that nothing full holds up anything else; but a task instance that has waited for
+the slots of its pool for ``KEPT_AFTER_S`` has what becomes free in it kept for it, so that smaller ones
+cannot overtake it for ever.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import timedelta
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
 POOL_FULL: Final = "pool_full"
+POOL_KEPT: Final = "pool_kept"
 UNKNOWN_POOL: Final = "unknown_pool"
 RUN_LIMIT: Final = "run_limit"
+FLOW_LIMIT: Final = "flow_limit"
+TASK_LIMIT: Final = "task_limit"
+TASK_RUN_LIMIT: Final = "task_run_limit"
+KEY_LIMIT: Final = "key_limit"
 QUEUE_FULL: Final = "queue_full"
 TICK_LIMIT: Final = "tick_limit"
 
+KEPT_AFTER_S: Final = 30.0
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A task instance that may start as far as its own run's graph is concerned."""
 
-    ti_id: int
+class Kind(NamedTuple):
+    """What task instances take of the room; those of one kind take the same."""
+
     run_id: int
     flow_id: str
+    task_id: str
     pool: str
     slots: int  # of the pool
     priority: int  # higher first
     queue: str
-    ready_since: datetime
+    keys: tuple[tuple[str, int], ...] = ()  # limits: key, and how many slots it has in all
+
+
+class Ready(NamedTuple):
+    """A task instance that may start as far as its own run's graph is concerned."""
+
+    since: datetime
+    ti_id: int
+
+
+class Line(NamedTuple):
+    """What one flow has ready in one pool at one priority."""
+
+    priority: int
+    flow_id: str
+    pool: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What is free now. What is not named has no room; free may be negative after a shrink."""
+    """What is free now; free may be negative after a shrink.
+
+    A pool, run or queue that is not named has no room; a flow, task or key that is not, has no limit
+    or has nothing taken.
+    """
 
     pools: Mapping[str, int]  # pool -> free slots; a pool that does not exist is left out
     runs: Mapping[int, int]  # run -> how many more of its task instances may be active
     queues: Mapping[str, int]  # queue -> how many more deliveries may wait in it
     pool_sizes: Mapping[str, int] = field(default_factory=dict)  # pool -> all its slots, if known
+    flows: Mapping[str, int] = field(default_factory=dict)  # flow -> how many more in all its runs
+    tasks: Mapping[tuple[str, str], int] = field(default_factory=dict)  # the same by flow and task
+    run_tasks: Mapping[tuple[int, str], int] = field(default_factory=dict)  # and by run and task
+    keys: Mapping[str, int] = field(default_factory=dict)  # key -> slots of it that are taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Why a candidate does not start now."""
+    """Why a task instance does not start now."""
 
-    code: str  # pool_full, unknown_pool, run_limit, queue_full, tick_limit
+    code: str  # one of those above
     detail: str  # a sentence with the numbers
+    about: str = ""  # the key that is full, or the task instance that slots are kept for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What starts now, in order, and why each other candidate waits, by ``ti_id``."""
+    """What starts now, in order, why each other waits, and which lines were served."""
 
-    chosen: tuple[Candidate, ...]
+    chosen: tuple[int, ...]
     waiting: dict[int, Wait]
+    served: frozenset[Line]
 
 
-def choose(candidates: Iterable[Candidate], room: Room, limit: int) -> Choice:
-    """At most ``limit`` candidates that all fit into the room together, and what the rest wait for.
+def choose(
+    ready: Mapping[Kind, Sequence[Ready]],
+    room: Room,
+    *,
+    limit: int,
+    now: datetime,
+    served: Mapping[Line, datetime] | None = None,
+) -> Choice:
+    """At most ``limit`` task instances that all fit into the room together, and what the rest wait for.
 
-    Higher priority first, then who is ready longer, then the lower id. A candidate that does not
-    fit is passed over and takes nothing, so that no full pool, run or queue holds up another; the
-    numbers in its reason are those it met.
+    Higher priority first, then the lines in turn (``served``: when each was served last), then who is
+    ready longer, then the lower id. Who does not fit takes nothing; the numbers in its reason are
+    those it met. Costs as much as there are kinds and chosen ones, not as many as wait.
     """
-    pools, runs, queues = dict(room.pools), dict(room.runs), dict(room.queues)
-    chosen: list[Candidate] = []
+    left = _Left(room, now)
+    last = served or {}
+    lines: dict[Line, list[_Group]] = {}
+    for kind, members in ready.items():
+        if members:
+            line = Line(kind.priority, kind.flow_id, kind.pool)
+            lines.setdefault(line, []).append(_Group(kind, members))
+    turns: list[tuple[int, int, datetime, int, Line]] = []
+    for line, groups in lines.items():
+        heapify(groups)
+        head = groups[0].members[0]
+        since = max(head.since, last.get(line, head.since))
+        turns.append((-line.priority, 0, since, head.ti_id, line))
+    heapify(turns)
+    chosen: list[int] = []
     waiting: dict[int, Wait] = {}
-    for one in sorted(candidates, key=lambda c: (-c.priority, c.ready_since, c.ti_id)):
-        wait = _what_is_full(one, pools, runs, queues, room.pool_sizes)
-        if wait is None and len(chosen) >= limit:
-            wait = Wait(
-                code=TICK_LIMIT,
-                detail=f"There is room; {limit} others were started first in this round.",
+    served_now: set[Line] = set()
+    while turns:
+        _, turn, since, _, line = heappop(turns)
+        groups = lines[line]
+        while groups:
+            group = groups[0]
+            wait = left.refusal(group.kind, group.head)
+            if wait is None and len(chosen) >= limit:
+                wait = Wait(
+                    code=TICK_LIMIT,
+                    detail=f"There is room; {limit} others were started first in this round.",
+                )
+            if wait is not None:
+                # The room only shrinks: what did not fit the first of a kind fits none of them.
+                waiting.update(dict.fromkeys(group.rest(), wait))
+                heappop(groups)
+                continue
+            left.take(group.kind)
+            chosen.append(group.head.ti_id)
+            served_now.add(line)
+            heappop(groups)
+            if group.step():
+                heappush(groups, group)
+            if groups:
+                head_id = groups[0].head.ti_id
+                heappush(turns, (-line.priority, turn + 1, since, head_id, line))
+            break
+    return Choice(chosen=tuple(chosen), waiting=waiting, served=frozenset(served_now))
+
+
+class _Group:
+    """Task instances of one kind, longest ready first; ordered by the first that is left."""
+
+    __slots__ = ("at", "head", "kind", "members")
+
+    def __init__(self, kind: Kind, members: Sequence[Ready]) -> None:
+        self.kind = kind
+        self.members = sorted(members)
+        self.at = 0
+        self.head = self.members[0]
+
+    def __lt__(self, other: _Group) -> bool:
+        return self.head < other.head
+
+    def step(self) -> bool:
+        """The next one is first; whether there is one."""
+        self.at += 1
+        if self.at < len(self.members):
+            self.head = self.members[self.at]
+        return self.at < len(self.members)
+
+    def rest(self) -> list[int]:
+        """The ids of those that are left."""
+        return [one.ti_id for one in self.members[self.at :]]
+
+
+class _Left:
+    """The room that is left, and for whom some of it is kept."""
+
+    def __init__(self, room: Room, now: datetime) -> None:
+        self._pools, self._runs, self._queues = dict(room.pools), dict(room.runs), dict(room.queues)
+        self._flows, self._tasks = dict(room.flows), dict(room.tasks)
+        self._run_tasks, self._keys = dict(room.run_tasks), dict(room.keys)
+        self._sizes = room.pool_sizes
+        self._old = now - timedelta(seconds=KEPT_AFTER_S)
+        self._kept: dict[str, tuple[Kind, Ready]] = {}  # pool -> for whom
+
+    def take(self, kind: Kind) -> None:
+        """One of this kind has what it needs."""
+        self._pools[kind.pool] -= kind.slots
+        self._runs[kind.run_id] -= 1
+        self._queues[kind.queue] -= 1
+        if kind.flow_id in self._flows:
+            self._flows[kind.flow_id] -= 1
+        if (task := (kind.flow_id, kind.task_id)) in self._tasks:
+            self._tasks[task] -= 1
+        if (run_task := (kind.run_id, kind.task_id)) in self._run_tasks:
+            self._run_tasks[run_task] -= 1
+        for key, _ in kind.keys:
+            self._keys[key] = self._keys.get(key, 0) + 1
+
+    def refusal(self, kind: Kind, one: Ready) -> Wait | None:
+        """The first thing that has no room for one of this kind: the hardest obstacle first."""
+        if kind.pool not in self._pools:
+            return Wait(
+                code=UNKNOWN_POOL,
+                detail=f"There is no pool {kind.pool!r}. Create it, or name another pool in the flow.",
             )
-        if wait is not None:
-            waiting[one.ti_id] = wait
-            continue
-        pools[one.pool] -= one.slots
-        runs[one.run_id] -= 1
-        queues[one.queue] -= 1
-        chosen.append(one)
-    return Choice(chosen=tuple(chosen), waiting=waiting)
+        size = self._sizes.get(kind.pool)
+        if size is not None and kind.slots > size:
+            return Wait(
+                code=POOL_FULL,
+                detail=(
+                    f"It needs {told_slots(kind.slots)} and pool {kind.pool!r} has {size} in all: it"
+                    " can never start. Enlarge the pool, or give the task fewer slots."
+                ),
+            )
+        if (wait := self._limit_of(kind)) is not None:
+            return wait
+        if kind.slots > self._pools[kind.pool]:
+            free = max(0, self._pools[kind.pool])
+            if one.since <= self._old and kind.pool not in self._kept:
+                self._kept[kind.pool] = (kind, one)
+            return Wait(
+                code=POOL_FULL,
+                detail=f"It needs {told_slots(kind.slots)} of pool {kind.pool!r}, which has {free} free.",
+            )
+        if (kept := self._kept.get(kind.pool)) is not None:
+            big, first = kept
+            return Wait(
+                code=POOL_KEPT,
+                detail=(
+                    f"The free slots of pool {kind.pool!r} are kept for task {big.task_id!r} of flow"
+                    f" {big.flow_id!r}, which needs {told_slots(big.slots)} and waits longer."
+                ),
+                about=str(first.ti_id),
+            )
+        if self._queues.get(kind.queue, 0) < 1:
+            return Wait(
+                code=QUEUE_FULL,
+                detail=f"Enough deliveries wait in queue {kind.queue!r} for its workers.",
+            )
+        return None
+
+    def _limit_of(self, kind: Kind) -> Wait | None:
+        if self._runs.get(kind.run_id, 0) < 1:
+            return Wait(
+                code=RUN_LIMIT,
+                detail="As many tasks of its run are active as max_active_tasks allows.",
+            )
+        if self._flows.get(kind.flow_id, 1) < 1:
+            return Wait(
+                code=FLOW_LIMIT,
+                detail=(
+                    f"As many tasks of flow {kind.flow_id!r} are active, in all its runs, as"
+                    " max_active_tasks_per_flow allows."
+                ),
+            )
+        if self._tasks.get((kind.flow_id, kind.task_id), 1) < 1:
+            return Wait(
+                code=TASK_LIMIT,
+                detail=(
+                    f"As many executions of task {kind.task_id!r} are active, in all runs of its flow,"
+                    " as max_active_per_flow allows."
+                ),
+            )
+        if self._run_tasks.get((kind.run_id, kind.task_id), 1) < 1:
+            return Wait(
+                code=TASK_RUN_LIMIT,
+                detail=(
+                    f"As many executions of task {kind.task_id!r} are active in its run as"
+                    " max_active_per_run allows."
+                ),
+            )
+        for key, slots in kind.keys:
+            if self._keys.get(key, 0) >= slots:
+                taken = "has no slots" if not slots else f"has {told_slots(slots)}, all taken"
+                return Wait(
+                    code=KEY_LIMIT,
+                    detail=f"It needs a slot of key {key!r}, which {taken}.",
+                    about=key,
+                )
+        return None
 
 
-def _what_is_full(
-    one: Candidate,
-    pools: Mapping[str, int],
-    runs: Mapping[int, int],
-    queues: Mapping[str, int],
-    pool_sizes: Mapping[str, int],
-) -> Wait | None:
-    """The first thing that has no room for the candidate: a wait for the hardest obstacle first."""
-    if one.pool not in pools:
-        return Wait(
-            code=UNKNOWN_POOL,
-            detail=f"There is no pool {one.pool!r}. Create it, or name another pool in the flow.",
-        )
-    size = pool_sizes.get(one.pool)
-    if size is not None and one.slots > size:
-        return Wait(
-            code=POOL_FULL,
-            detail=(
-                f"It needs {one.slots} slots and pool {one.pool!r} has {size} in all: it can never"
-                " start. Enlarge the pool, or give the task fewer slots."
-            ),
-        )
-    if runs.get(one.run_id, 0) < 1:
-        return Wait(
-            code=RUN_LIMIT,
-            detail="As many tasks of its run are active as max_active_tasks allows.",
-        )
-    if one.slots > pools[one.pool]:
-        free = max(0, pools[one.pool])
-        return Wait(
-            code=POOL_FULL,
-            detail=f"It needs {_slots(one.slots)} of pool {one.pool!r}, which has {free} free.",
-        )
-    if queues.get(one.queue, 0) < 1:
-        return Wait(
-            code=QUEUE_FULL,
-            detail=f"Enough deliveries wait in queue {one.queue!r} for its workers.",
-        )
-    return None
-
-
-def _slots(number: int) -> str:
+def told_slots(number: int) -> str:
+    """``1 slot``, ``3 slots``."""
     return "1 slot" if number == 1 else f"{number} slots"

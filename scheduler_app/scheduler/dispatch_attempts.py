@@ -1,8 +1,8 @@
-"""From ready task instances to issued attempts: room is counted, the rules choose, rows are written."""
+"""From ready task instances to issued attempts: the rules choose by the room there is, rows are written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.rows import tuple_row
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import psycopg
 
     from scheduler_app.scheduler.run_views import Instance, RunView
+    from scheduler_app.scheduler.turns import Turns
 
 DISPATCHES_MAX: Final = 200  # a tick; keeps its transaction short
-QUEUE_PLACES_MIN: Final = 16  # deliveries that may wait in one queue, however few workers there are
 WAIT_NOTED_AFTER_S: Final = 1.0  # shorter waits are not worth a row version
 
 
@@ -36,85 +36,32 @@ class Ready:
     instance: Instance
 
 
-@dataclass(slots=True, kw_only=True)
-class Usage:
-    """What live attempts hold now."""
-
-    pool_slots: dict[str, int] = field(default_factory=dict)
-    queue_issued: dict[str, int] = field(default_factory=dict)
-
-
-def lock_pools(connection: psycopg.Connection[Any], *, names: Iterable[str]) -> dict[str, int]:
-    """Slots of the pools, locked by name, so that no other dispatcher counts at the same time."""
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(
-            "SELECT name, slots FROM pool WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE",
-            [sorted(names)],
-        )
-        return dict(cursor.fetchall())
-
-
-def count_usage(connection: psycopg.Connection[Any]) -> Usage:
-    """Use of pools and queues, counted from live attempts; call it with the pools locked.
-
-    Issued attempts whose task instance is held count for nothing: they will be refused.
-    Walks ``attempt_live``.
-    """
-    usage = Usage()
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(
-            "SELECT a.pool, a.queue, a.state, sum(a.pool_slots)::int, count(*)::int FROM attempt a"
-            " JOIN task_instance i ON i.id = a.ti_id"
-            " WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL"
-            " AND NOT (a.state = 'issued' AND i.held_by IS NOT NULL) GROUP BY 1, 2, 3"
-        )
-        for pool, queue, state, slots, number in cursor.fetchall():
-            usage.pool_slots[pool] = usage.pool_slots.get(pool, 0) + slots
-            if state == "issued":
-                usage.queue_issued[queue] = usage.queue_issued.get(queue, 0) + number
-    return usage
-
-
-def room_for(
-    ready: Sequence[Ready], *, pools: dict[str, int], usage: Usage, queue_slots: dict[str, int]
-) -> capacity.Room:
-    """The room that is left in the pools, runs and queues that ``ready`` needs."""
-    queues = {r.instance.queue for r in ready}
-    views = {r.view.run_id: r.view for r in ready}
-    return capacity.Room(
-        pools={name: slots - usage.pool_slots.get(name, 0) for name, slots in pools.items()},
-        pool_sizes=pools,
-        runs={
-            run_id: view.version.definition.max_active_tasks - view.active_count()
-            for run_id, view in views.items()
-        },
-        queues={
-            queue: max(QUEUE_PLACES_MIN, 2 * queue_slots.get(queue, 0))
-            - usage.queue_issued.get(queue, 0)
-            for queue in queues
-        },
-    )
-
-
-def choose(ready: Sequence[Ready], *, room: capacity.Room, now: datetime) -> capacity.Choice:
+def choose(
+    ready: Sequence[Ready], *, room: capacity.Room, turns: Turns, now: datetime
+) -> capacity.Choice:
     """Which of the ready task instances start now, and what the others wait for."""
-    candidates = []
+    kinds: dict[capacity.Kind, list[capacity.Ready]] = {}
     for r in ready:
-        if r.instance.ready_since is None:
-            r.instance.ready_since = now
-        candidates.append(
-            capacity.Candidate(
-                ti_id=r.instance.ti_id,
-                run_id=r.view.run_id,
-                flow_id=r.view.flow_id,
-                pool=r.instance.pool,
-                slots=r.instance.slots,
-                priority=r.instance.priority,
-                queue=r.instance.queue,
-                ready_since=r.instance.ready_since,
-            )
+        one, view = r.instance, r.view
+        if one.ready_since is None:
+            one.ready_since = now
+        kind = capacity.Kind(
+            view.run_id,
+            view.flow_id,
+            one.task_id,
+            one.pool,
+            one.slots,
+            one.priority,
+            one.queue,
+            one.keys,
         )
-    return capacity.choose(candidates, room, DISPATCHES_MAX)
+        members = kinds.get(kind)
+        if members is None:
+            kinds[kind] = members = []
+        members.append(capacity.Ready(one.ready_since, one.ti_id))
+    choice = capacity.choose(kinds, room, limit=DISPATCHES_MAX, now=now, served=turns.served)
+    turns.serve(choice.served, now)
+    return choice
 
 
 def issue(connection: psycopg.Connection[Any], *, chosen: Sequence[Ready]) -> list[Message]:
@@ -131,10 +78,14 @@ def wait_notes(ready: Iterable[Ready], choice: capacity.Choice, *, now: datetime
     for r in ready:
         wait = choice.waiting.get(r.instance.ti_id)
         since = r.instance.ready_since
-        if wait is None or since is None or wait.code == r.instance.wait_code:
+        if wait is None or since is None or f"{wait.code}:{wait.about}" == r.instance.wait_mark:
             continue
         if (now - since).total_seconds() >= WAIT_NOTED_AFTER_S:
-            notes.append(WaitNote(ti_id=r.instance.ti_id, code=wait.code, detail=wait.detail))
+            notes.append(
+                WaitNote(
+                    ti_id=r.instance.ti_id, code=wait.code, detail=wait.detail, about=wait.about
+                )
+            )
     return notes
 
 
@@ -190,4 +141,5 @@ def _dispatch(ready: Ready, outcomes: dict[UUID, AttemptOutcome]) -> Dispatch:
         run_attempt=ready.view.run_attempt,
         token=ready.view.token,
         cause=cause,
+        limit_keys=tuple(key for key, _ in instance.keys),
     )

@@ -48,7 +48,8 @@ class Instance:
     queue: str
     priority: int
     next_retry_at: datetime | None
-    wait_code: str | None
+    wait_mark: str  # what it is noted to wait for: code and what it is about
+    keys: tuple[tuple[str, int], ...] = ()  # limits that it needs a slot of, with their sizes
     ready_since: datetime | None = None  # when this process first saw it ready
 
 
@@ -69,6 +70,9 @@ class RunView:
     picked: dict[int, tuple[UUID | None, bool, object]] = field(default_factory=dict)
 
     groups: dict[str, GroupAttemptFacts] = field(default_factory=dict)  # transactional ones
+    # What the keys of limits are filled in from, and what they came to; read when one is needed.
+    of_run: dict[str, Any] | None = None
+    keys: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     def choices(self) -> dict[str, object]:
         """By task that picks, what it picked; one that was marked by hand has picked nothing."""
@@ -187,7 +191,8 @@ def _read_choices(connection: psycopg.Connection[Any], views: list[RunView]) -> 
 
 _SELECT = (
     "SELECT run_id, id, task_id, map_index, state, try_number, resume_index, dispatch_no, attempt_id,"
-    " held_by IS NOT NULL, pool, pool_slots, queue, priority, next_retry_at, wait->>'code', is_open"
+    " held_by IS NOT NULL, pool, pool_slots, queue, priority, next_retry_at, "
+    " concat_ws(':', wait->>'code', coalesce(wait->>'about', '')), is_open"
     " FROM task_instance"
 )
 
@@ -210,7 +215,7 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
         queue=row[12],
         priority=row[13],
         next_retry_at=row[14],
-        wait_code=row[15],
+        wait_mark=row[15],
         ready_since=old.ready_since if old is not None and old.state == row[4] else None,
     )
     if row[16]:

@@ -12,10 +12,11 @@ from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
-from scheduler_app.scheduler import dispatch_attempts, groups, past, run_retries
+from scheduler_app.scheduler import dispatch_attempts, groups, past, room, run_retries
 from scheduler_app.scheduler.dispatch_attempts import Ready
 from scheduler_app.scheduler.run_timeouts import end_overdue
 from scheduler_app.scheduler.run_views import RunView, RunViews
+from scheduler_app.scheduler.turns import Turns
 from scheduler_app.scheduler.versions import Versions
 from scheduler_app.transitions.callback import (
     NewCallbacks,
@@ -65,6 +66,7 @@ class Ticker:
         self._leases = leases
         self._versions = Versions()
         self._views = RunViews()
+        self._turns = Turns()
 
     def forget(self, run_ids: Iterable[int]) -> None:
         """The next tick reads these runs anew."""
@@ -82,9 +84,8 @@ class Ticker:
 
         Raises ``Fenced`` (nothing was written) and ``psycopg.Error``.
         """
-        wanted = sorted(run_ids)
-        outcome = Outcome(again=set(wanted[RUNS_MAX:]))
-        wanted = wanted[:RUNS_MAX]
+        wanted, later = self._turns.runs(run_ids, RUNS_MAX)
+        outcome = Outcome(again=later)
         failpoints.reach("tick.before_proof")
         try:
             with connection.transaction():
@@ -106,9 +107,7 @@ class Ticker:
         outcome: Outcome,
     ) -> None:
         versions = self._versions.get(connection, _version_ids(connection, run_ids))
-        pools = dispatch_attempts.lock_pools(
-            connection, names={pool for version in versions.values() for pool in version.pools}
-        )
+        pools = room.lock(connection, versions=versions.values())
         runs = lock_active_runs(connection, run_ids=run_ids, shards=list(terms))
         for run in runs:
             if run["version_id"] in self._versions.unreadable:
@@ -213,21 +212,20 @@ class Ticker:
         self,
         connection: psycopg.Connection[Any],
         ready: list[Ready],
-        pools: dict[str, int],
+        pools: dict[str, room.Pool],
         queue_slots: dict[str, int],
         now: datetime,
         outcome: Outcome,
     ) -> None:
         if not ready:
             return
-        usage = dispatch_attempts.count_usage(connection)
-        room = dispatch_attempts.room_for(ready, pools=pools, usage=usage, queue_slots=queue_slots)
+        left = room.read(connection, ready, pools=pools, queue_slots=queue_slots)
         held_back = past.held_back(connection, ready, now=now)
         free = [r for r in ready if r.instance.ti_id not in held_back]
-        choice = dispatch_attempts.choose(free, room=room, now=now)
+        choice = dispatch_attempts.choose(free, room=left, turns=self._turns, now=now)
         choice.waiting.update(held_back)
         by_id = {r.instance.ti_id: r for r in ready}
-        chosen = [by_id[c.ti_id] for c in choice.chosen]
+        chosen = [by_id[ti_id] for ti_id in choice.chosen]
         outcome.messages = dispatch_attempts.issue(connection, chosen=chosen)
         outcome.moved_runs |= {message.run_id for message in outcome.messages}
         issued = {message.ti_id for message in outcome.messages}

@@ -15,6 +15,8 @@ from scheduler_app.rules.ties import Ties, ties_of
 if TYPE_CHECKING:
     import psycopg
 
+    from scheduler_app.rules.definition import LimitDefinition, TaskDefinition
+
 DEFAULT_QUEUE = "default"
 CACHED_MAX = 2000  # versions; each a few kilobytes
 
@@ -29,10 +31,18 @@ class Version:
     trigger_rules: dict[str, str]
     ties: Ties
     pools: frozenset[str]
+    limited: tuple[TaskDefinition, ...]  # those with limits of their own
+    keys: dict[str, tuple[LimitDefinition, ...]]  # of the tasks that have some
+    is_detailed: bool  # its limits ask for more than slots of pools
     past: dict[str, tuple[str, ...]]  # tasks that wait for the run before
     callbacks: dict[str, dict[str, tuple[str, ...]]]  # of the tasks that have some
     group_callbacks: dict[str, dict[str, tuple[str, ...]]]  # of the groups that have some
     queue: str  # on which callbacks of its runs are delivered
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a task of it needs slots of keys."""
+        return bool(self.keys)
 
 
 class Versions:
@@ -63,6 +73,12 @@ class Versions:
 
 
 def _version(version_id: int, definition: FlowDefinition) -> Version:
+    limited = tuple(
+        task
+        for task in definition.tasks
+        if task.max_active_per_flow is not None or task.max_active_per_run is not None
+    )
+    keys = {task.task_id: task.limits for task in definition.tasks if task.limits}
     return Version(
         id=version_id,
         definition=definition,
@@ -71,6 +87,9 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         past=tasks_with_past(definition),
         ties=ties_of(definition),
         pools=frozenset(task.pool for task in definition.tasks),
+        limited=limited,
+        keys=keys,
+        is_detailed=bool(limited or keys) or definition.max_active_tasks_per_flow is not None,
         callbacks={task.task_id: task.callbacks for task in definition.tasks if task.callbacks},
         group_callbacks={one.group_id: one.callbacks for one in definition.groups if one.callbacks},
         queue=_queue(definition),

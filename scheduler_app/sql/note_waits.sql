@@ -1,9 +1,12 @@
 -- Note what ready task instances wait for: none becomes scheduled, and `wait` says code, detail and
--- since when. The caller holds the runs. Parameters: arrays ti, code, detail. Walks: primary key.
+-- since when; and what the code is about, if that is more. The caller holds the runs.
+-- Parameters: arrays ti, code, detail, about. Walks: primary key.
 UPDATE task_instance i
    SET state = CASE WHEN i.state = 'none' THEN 'scheduled' ELSE i.state END,
        ready_at = coalesce(i.ready_at, clock_timestamp()),
        wait = jsonb_build_object('code', u.code, 'detail', u.detail,
                                  'since', coalesce(i.ready_at, clock_timestamp()))
-  FROM unnest(%(ti)s::bigint[], %(code)s::text[], %(detail)s::text[]) AS u(ti, code, detail)
+              || CASE WHEN u.about IS NULL THEN '{}' ELSE jsonb_build_object('about', u.about) END
+  FROM unnest(%(ti)s::bigint[], %(code)s::text[], %(detail)s::text[], %(about)s::text[])
+    AS u(ti, code, detail, about)
  WHERE i.id = u.ti AND i.state IN ('none', 'scheduled', 'up_for_retry', 'up_for_reschedule')

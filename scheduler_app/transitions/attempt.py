@@ -41,6 +41,7 @@ class Dispatch:
     token: int  # of the lease that decides
     cause: str | None  # filter code for the predecessor
     on_execute: tuple[str, ...] = ()  # callbacks that its claim must issue
+    limit_keys: tuple[str, ...] = ()  # keys that it takes a slot of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,14 @@ def dispatch(
         connection,
         names={d.attempt_id: d.on_execute for d in ordered if d.on_execute},
     )
+    keyed = [d for d in ordered if d.limit_keys]
+    if keyed:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE attempt a SET limit_keys = u.keys"
+                " FROM unnest(%s::uuid[], %s::jsonb[]) AS u(id, keys) WHERE a.id = u.id",
+                [[d.attempt_id for d in keyed], [Jsonb(d.limit_keys) for d in keyed]],
+            )
     return messages
 
 

@@ -318,9 +318,14 @@ _HAND_OVER: Final = (
 # In the order in which they would have been claimed; who does not fit holds up who comes after it.
 _GOES_ON: Final = """
 WITH used AS MATERIALIZED (
-  SELECT a.pool, sum(a.pool_slots) AS slots FROM attempt a JOIN task_instance i ON i.id = a.ti_id
-   WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL
-     AND NOT (a.state = 'issued' AND i.held_by IS NOT NULL) GROUP BY 1),
+  SELECT t.pool, sum(t.slots) AS slots FROM (
+    SELECT a.pool, a.pool_slots AS slots FROM attempt a JOIN task_instance i ON i.id = a.ti_id
+     WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL
+       AND NOT (a.state = 'issued' AND i.held_by IS NOT NULL)
+    UNION ALL
+    SELECT i.pool, i.pool_slots FROM trigger g JOIN task_instance i ON i.id = g.ti_id
+      JOIN pool p ON p.name = i.pool AND p.include_deferred
+     WHERE g.is_waiting AND i.state = 'deferred') t GROUP BY 1),
 q AS (
   SELECT id, pool, sum(pool_slots) OVER (PARTITION BY pool ORDER BY priority DESC, queued_at, id)
          AS upto

@@ -40,6 +40,7 @@ class WaitNote:
     ti_id: int
     code: str
     detail: str
+    about: str = ""  # the key, or the task instance, that the code is about
 
 
 def mark_task_instances(
@@ -104,6 +105,7 @@ def note_waits(connection: psycopg.Connection[Any], *, notes: Sequence[WaitNote]
                 "ti": [note.ti_id for note in ordered],
                 "code": [note.code for note in ordered],
                 "detail": [note.detail for note in ordered],
+                "about": [note.about or None for note in ordered],
             },
         )
 

@@ -7,6 +7,7 @@ everything that the product's function sees of the question.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -21,8 +22,9 @@ from scheduler_app.rules.states import (
     RunState,
     TaskState,
 )
-from scheduler_app.scheduler import dispatch_attempts, tick
+from scheduler_app.scheduler import dispatch_attempts, room, tick
 from scheduler_app.scheduler.run_views import Instance, RunView
+from scheduler_app.scheduler.turns import Turns
 from scheduler_app.scheduler.versions import Version, _version
 from scheduler_app.worker import refuse, report, witness
 from scheduler_app.worker.facts import Facts
@@ -106,17 +108,17 @@ def _plan(flow: Flow, seen: tuple[Seen, ...], free_slots: int, slots: int) -> Pl
     ready: list[Ready] = []
     marks: dict[int, TaskState] = {}
     tick._collect(view, decision, NOW, marks, ready, tick.Outcome())
-    room = dispatch_attempts.room_for(
+    left = room.room_for(
         ready,
-        pools={"default": slots},
-        usage=dispatch_attempts.Usage(pool_slots={"default": slots - free_slots}),
+        pools={"default": room.Pool(slots=slots)},
+        usage=room.Usage(pool_slots=Counter({"default": slots - free_slots})),
         queue_slots={"default": 8},
     )
-    choice = dispatch_attempts.choose(ready, room=room, now=NOW)
+    choice = dispatch_attempts.choose(ready, room=left, turns=Turns(), now=NOW)
     return Plan(
         decision.state,
         tuple(sorted(marks.items())),
-        tuple(one.ti_id for one in choice.chosen),
+        choice.chosen,
         tuple(sorted(choice.waiting)),
     )
 
@@ -148,7 +150,7 @@ def _instance(place: int, task_id: str, seen: Seen) -> Instance:
         queue="default",
         priority=0,
         next_retry_at=None if seen.is_due else NOW + timedelta(seconds=1),
-        wait_code=None,
+        wait_mark="",
         ready_since=NOW,
     )
 

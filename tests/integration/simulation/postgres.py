@@ -11,7 +11,7 @@ from psycopg.rows import class_row, tuple_row
 from scheduler_app import sql
 from scheduler_app.rules.errors import Fenced
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, RunState, TaskState
-from scheduler_app.scheduler import dispatch_attempts, sweep
+from scheduler_app.scheduler import room, sweep
 from scheduler_app.transitions import attempt, executor_event, job, lease, run, trigger
 from scheduler_app.transitions import task_instance as task_instances
 from tests.integration.simulation.clock import EPOCH
@@ -139,7 +139,7 @@ class PostgresDatabase(Database):
     # -- the tick -----------------------------------------------------------------------------
 
     def use(self) -> int:
-        return dispatch_attempts.count_usage(self._connection).pool_slots.get("default", 0)
+        return room.count_usage(self._connection).pool_slots.get("default", 0)
 
     def start_run(self) -> None:
         run.start_runs(self._connection, run_ids=[RUN_ID])

@@ -3,26 +3,28 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from scheduler_app.rules import capacity
-from scheduler_app.rules.capacity import Candidate, Room
+from scheduler_app.rules.capacity import Choice, Kind, Line, Ready, Room
 
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
 PLENTY = 1000
 
 
-def candidate(ti_id: int, **overrides: Any) -> Candidate:
-    """A candidate that is ready since ``ti_id`` seconds after ``NOW``."""
+def candidate(ti_id: int, *, since_s: float | None = None, **overrides: Any) -> tuple[Kind, Ready]:
+    """A task instance that is ready since ``ti_id`` seconds before ``NOW``, minus 20."""
     values: dict[str, Any] = {
-        "ti_id": ti_id,
         "run_id": 1,
         "flow_id": "f",
+        "task_id": "t",
         "pool": "default",
         "slots": 1,
         "priority": 0,
         "queue": "default",
-        "ready_since": NOW + timedelta(seconds=ti_id),
     }
-    return Candidate(**values | overrides)
+    since = NOW + timedelta(seconds=(ti_id - 20) if since_s is None else since_s)
+    return Kind(**values | overrides), Ready(since, ti_id)
 
 
 def room(**overrides: Any) -> Room:
@@ -34,20 +36,33 @@ def room(**overrides: Any) -> Room:
     return Room(**values | overrides)
 
 
-def chosen(candidates: list[Candidate], given: Room, limit: int = PLENTY) -> list[int]:
-    return [one.ti_id for one in capacity.choose(candidates, given, limit).chosen]
+def choose(
+    candidates: list[tuple[Kind, Ready]],
+    given: Room,
+    limit: int = PLENTY,
+    served: dict[Line, datetime] | None = None,
+) -> Choice:
+    ready: dict[Kind, list[Ready]] = {}
+    for kind, one in candidates:
+        ready.setdefault(kind, []).append(one)
+    return capacity.choose(ready, given, limit=limit, now=NOW, served=served)
 
 
-def waiting(candidates: list[Candidate], given: Room, limit: int = PLENTY) -> dict[int, str]:
-    choice = capacity.choose(candidates, given, limit)
-    return {ti_id: wait.code for ti_id, wait in choice.waiting.items()}
+def chosen(candidates: list[tuple[Kind, Ready]], given: Room, limit: int = PLENTY) -> list[int]:
+    return list(choose(candidates, given, limit).chosen)
+
+
+def waiting(
+    candidates: list[tuple[Kind, Ready]], given: Room, limit: int = PLENTY
+) -> dict[int, str]:
+    return {ti: wait.code for ti, wait in choose(candidates, given, limit).waiting.items()}
 
 
 def test_higher_priority_first_then_longer_ready_then_lower_id() -> None:
     candidates = [
         candidate(4),
         candidate(1),
-        candidate(3, ready_since=NOW + timedelta(seconds=1)),
+        candidate(3, since_s=-19),
         candidate(9, priority=5),
     ]
     assert chosen(candidates, room()) == [9, 1, 3, 4]
@@ -57,7 +72,7 @@ def test_a_full_pool_takes_no_more_and_says_how_many_are_free() -> None:
     given = room(pools={"default": 2})
     candidates = [candidate(1), candidate(2, slots=2)]
     assert chosen(candidates, given) == [1]
-    wait = capacity.choose(candidates, given, PLENTY).waiting[2]
+    wait = choose(candidates, given).waiting[2]
     assert (wait.code, wait.detail) == (
         "pool_full",
         "It needs 2 slots of pool 'default', which has 1 free.",
@@ -65,7 +80,7 @@ def test_a_full_pool_takes_no_more_and_says_how_many_are_free() -> None:
 
 
 def test_a_shrunk_pool_has_no_free_slots() -> None:
-    wait = capacity.choose([candidate(1)], room(pools={"default": -3}), PLENTY).waiting[1]
+    wait = choose([candidate(1)], room(pools={"default": -3})).waiting[1]
     assert (wait.code, wait.detail) == (
         "pool_full",
         "It needs 1 slot of pool 'default', which has 0 free.",
@@ -74,7 +89,7 @@ def test_a_shrunk_pool_has_no_free_slots() -> None:
 
 def test_a_candidate_that_is_larger_than_its_pool_is_told_so() -> None:
     given = room(pools={"default": 4}, pool_sizes={"default": 4})
-    wait = capacity.choose([candidate(1, slots=5)], given, PLENTY).waiting[1]
+    wait = choose([candidate(1, slots=5)], given).waiting[1]
     assert wait.code == "pool_full"
     assert "it can never start" in wait.detail
 
@@ -88,7 +103,7 @@ def test_a_candidate_as_large_as_its_pool_waits_or_starts() -> None:
 
 
 def test_a_pool_that_does_not_exist_is_named() -> None:
-    wait = capacity.choose([candidate(1, pool="gone")], room(), PLENTY).waiting[1]
+    wait = choose([candidate(1, pool="gone")], room()).waiting[1]
     assert wait.code == "unknown_pool"
     assert "'gone'" in wait.detail
 
@@ -125,5 +140,82 @@ def test_the_round_is_limited_and_a_full_pool_is_named_before_that() -> None:
 
 
 def test_the_room_that_was_given_is_left_as_it_was() -> None:
+    given = room(pools={"default": 1}, keys={"k": 0}, flows={"f": 1})
+    one = candidate(1, keys=(("k", 1),))
+    assert chosen([one], given) == chosen([one], given) == [1]
+
+
+@pytest.mark.parametrize(
+    ("given", "keys", "code"),
+    [
+        ({"flows": {"f": 1}}, (), "flow_limit"),
+        ({"tasks": {("f", "t"): 1}}, (), "task_limit"),
+        ({"run_tasks": {(1, "t"): 1}}, (), "task_run_limit"),
+        ({"keys": {"customer:acme": 1}}, (("customer:acme", 2),), "key_limit"),
+    ],
+)
+def test_each_limit_lets_so_many_start_and_is_named(
+    given: dict[str, Any], keys: tuple[tuple[str, int], ...], code: str
+) -> None:
+    candidates = [candidate(1, keys=keys), candidate(2, keys=keys)]
+    assert chosen(candidates, room(**given)) == [1]
+    assert waiting(candidates, room(**given)) == {2: code}
+
+
+def test_a_full_key_holds_up_no_other_and_is_what_the_wait_is_about() -> None:
+    acme, ajax = (("customer:acme", 1),), (("customer:ajax", 1),)
+    candidates = [candidate(1, keys=acme), candidate(2, keys=acme), candidate(3, keys=ajax)]
+    found = choose(candidates, room())
+    assert found.chosen == (1, 3)
+    assert (found.waiting[2].about, found.waiting[2].detail) == (
+        "customer:acme",
+        "It needs a slot of key 'customer:acme', which has 1 slot, all taken.",
+    )
+
+
+def test_a_key_without_slots_stops_everything_of_it() -> None:
+    assert waiting([candidate(1, keys=(("customer:acme", 0),))], room()) == {1: "key_limit"}
+
+
+def test_flows_of_equal_priority_take_turns() -> None:
+    candidates = [
+        *(candidate(one, flow_id="big", since_s=-100) for one in range(1, 5)),
+        candidate(8, flow_id="small", since_s=-5),
+        candidate(9, flow_id="small", since_s=-5),
+    ]
+    assert chosen(candidates, room(pools={"default": 4})) == [1, 8, 2, 9]
+
+
+def test_a_line_that_was_served_comes_after_one_that_waits_since_before() -> None:
+    candidates = [
+        candidate(1, flow_id="big", since_s=-100),
+        candidate(9, flow_id="small", since_s=-5),
+    ]
     given = room(pools={"default": 1})
-    assert chosen([candidate(1)], given) == chosen([candidate(1)], given) == [1]
+    served = {Line(0, "big", "default"): NOW - timedelta(seconds=1)}
+    assert choose(candidates, given).chosen == (1,)
+    found = choose(candidates, given, served=served)
+    assert found.chosen == (9,)
+    assert found.served == {Line(0, "small", "default")}
+
+
+def test_what_becomes_free_is_kept_for_one_that_has_waited_long_for_it() -> None:
+    candidates = [
+        candidate(1, slots=4, since_s=-60, task_id="big"),
+        candidate(2, since_s=-5),
+        candidate(3, since_s=-5, pool="etl"),
+        candidate(4, since_s=-5, priority=1),
+    ]
+    found = choose(candidates, room(pools={"default": 3, "etl": 1}))
+    assert found.chosen == (4, 3), "who has a higher priority is still before it"
+    assert (found.waiting[1].code, found.waiting[2].code) == ("pool_full", "pool_kept")
+    assert found.waiting[2].about == "1"
+    assert "kept for task 'big' of flow 'f', which needs 4 slots" in found.waiting[2].detail
+
+
+def test_nothing_is_kept_for_one_that_waits_for_something_else_or_can_never_start() -> None:
+    small = candidate(2, since_s=-5, task_id="u")
+    at_limit = candidate(1, slots=4, since_s=-60)
+    assert chosen([at_limit, small], room(pools={"default": 3}, tasks={("f", "t"): 0})) == [2]
+    sizes = {"default": 3}
+    assert chosen([at_limit, small], room(pools={"default": 3}, pool_sizes=sizes)) == [2]

@@ -1,0 +1,246 @@
+"""The room for task instances: pools, runs, flows, tasks, keys and queues, counted from live attempts.
+
+One statement, whose cost follows what is live. What only some flows use (limits of keys, of tasks and over
+all runs of a flow; deferred task instances that keep their slots) is read only where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg.rows import tuple_row
+
+from scheduler_app.rules import capacity, limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import psycopg
+
+    from scheduler_app.scheduler.dispatch_attempts import Ready
+    from scheduler_app.scheduler.run_views import Instance, RunView
+    from scheduler_app.scheduler.versions import Version
+
+QUEUE_PLACES_MIN: Final = 16  # deliveries that may wait in one queue, however few workers there are
+KEYS_LOCK: Final = 0x6B657973  # the name of the advisory lock under which keys are counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A pool, locked."""
+
+    slots: int
+    include_deferred: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Usage:
+    """What live attempts hold now, and deferred task instances where their pool says so."""
+
+    pool_slots: Counter[str] = field(default_factory=Counter)
+    queue_issued: Counter[str] = field(default_factory=Counter)
+    flows: Counter[str] = field(default_factory=Counter)
+    tasks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    run_tasks: Counter[tuple[int, str]] = field(default_factory=Counter)
+    keys: Counter[str] = field(default_factory=Counter)
+
+
+def lock(connection: psycopg.Connection[Any], *, versions: Iterable[Version]) -> dict[str, Pool]:
+    """The pools that these versions use, locked by name, so that no other dispatcher counts now.
+
+    Where one of them has limits of keys, those too: a key may be of any flow, so that there is one
+    lock for all.
+    """
+    names: set[str] = set()
+    has_keys = False
+    for version in versions:
+        names |= version.pools
+        has_keys |= version.has_keys
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT name, slots, include_deferred FROM pool WHERE name = ANY(%s) ORDER BY name"
+            " FOR NO KEY UPDATE",
+            [sorted(names)],
+        )
+        found = {
+            name: Pool(slots=slots, include_deferred=include_deferred)
+            for name, slots, include_deferred in cursor.fetchall()
+        }
+        if has_keys:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [KEYS_LOCK])
+    return found
+
+
+def count_usage(
+    connection: psycopg.Connection[Any],
+    *,
+    deferred_in: Sequence[str] = (),
+    is_detailed: bool = False,
+) -> Usage:
+    """What is taken, counted from live attempts; call it under ``lock``.
+
+    Issued attempts whose task instance is held take no slot of a pool: they will be refused. Every
+    limit but a pool's counts them. With ``is_detailed`` by flow, task and key too. In the pools
+    ``deferred_in``, deferred task instances keep their slots. Walks ``attempt_live``, and
+    ``trigger_wake``.
+    """
+    usage = Usage()
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        if is_detailed:
+            _count_detailed(cursor, usage)
+        else:
+            cursor.execute(_TAKEN)
+            for pool, queue, state, slots, number in cursor.fetchall():
+                usage.pool_slots[pool] += slots
+                if state == "issued":
+                    usage.queue_issued[queue] += number
+        if deferred_in:
+            cursor.execute(_DEFERRED, [list(deferred_in)])
+            for pool, slots in cursor.fetchall():
+                usage.pool_slots[pool] += slots
+    return usage
+
+
+def _count_detailed(cursor: psycopg.Cursor[Any], usage: Usage) -> None:
+    cursor.execute(_TAKEN_DETAILED)
+    for pool, queue, state, is_held, flow_id, run_id, task_id, keys, slots, number in cursor:
+        usage.flows[flow_id] += number
+        usage.tasks[flow_id, task_id] += number
+        usage.run_tasks[run_id, task_id] += number
+        for key in keys or ():
+            usage.keys[key] += number
+        if is_held:
+            continue
+        usage.pool_slots[pool] += slots
+        if state == "issued":
+            usage.queue_issued[queue] += number
+
+
+_TAKEN: Final = (
+    "SELECT a.pool, a.queue, a.state, sum(a.pool_slots)::int, count(*)::int FROM attempt a"
+    " JOIN task_instance i ON i.id = a.ti_id"
+    " WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL"
+    " AND NOT (a.state = 'issued' AND i.held_by IS NOT NULL) GROUP BY 1, 2, 3"
+)
+_TAKEN_DETAILED: Final = (
+    "SELECT a.pool, a.queue, a.state, a.state = 'issued' AND i.held_by IS NOT NULL, r.flow_id,"
+    "  a.run_id, a.task_id, a.limit_keys, sum(a.pool_slots)::int, count(*)::int"
+    " FROM attempt a JOIN task_instance i ON i.id = a.ti_id JOIN run r ON r.id = a.run_id"
+    " WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL"
+    " GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
+)
+_DEFERRED: Final = (
+    "SELECT i.pool, sum(i.pool_slots)::int FROM trigger g JOIN task_instance i ON i.id = g.ti_id"
+    " WHERE g.is_waiting AND i.state = 'deferred' AND i.pool = ANY(%s) GROUP BY 1"
+)
+
+
+def read(
+    connection: psycopg.Connection[Any],
+    ready: Sequence[Ready],
+    *,
+    pools: Mapping[str, Pool],
+    queue_slots: Mapping[str, int],
+) -> capacity.Room:
+    """The room that is left for ``ready`` under ``lock``; the keys of each are known afterwards."""
+    views = {r.view.run_id: r.view for r in ready}
+    _fill_in_keys(connection, [r for r in ready if r.instance.task_id in r.view.version.keys])
+    usage = count_usage(
+        connection,
+        deferred_in=[name for name, pool in pools.items() if pool.include_deferred],
+        is_detailed=any(view.version.is_detailed for view in views.values()),
+    )
+    return room_for(ready, pools=pools, usage=usage, queue_slots=queue_slots)
+
+
+def room_for(
+    ready: Sequence[Ready],
+    *,
+    pools: Mapping[str, Pool],
+    usage: Usage,
+    queue_slots: Mapping[str, int],
+) -> capacity.Room:
+    """The room that is left in the pools, runs, flows, tasks and queues that ``ready`` needs."""
+    queues = {r.instance.queue for r in ready}
+    views = {r.view.run_id: r.view for r in ready}
+    flows: dict[str, int] = {}
+    tasks: dict[tuple[str, str], int] = {}
+    run_tasks: dict[tuple[int, str], int] = {}
+    for view in views.values():
+        per_flow = view.version.definition.max_active_tasks_per_flow
+        if per_flow is not None:
+            flows[view.flow_id] = min(per_flow, flows.get(view.flow_id, per_flow))
+        for task in view.version.limited:
+            if task.max_active_per_flow is not None:
+                name = (view.flow_id, task.task_id)
+                tasks[name] = min(
+                    task.max_active_per_flow, tasks.get(name, task.max_active_per_flow)
+                )
+            if task.max_active_per_run is not None:
+                run_tasks[view.run_id, task.task_id] = task.max_active_per_run
+    return capacity.Room(
+        pools={name: pool.slots - usage.pool_slots[name] for name, pool in pools.items()},
+        pool_sizes={name: pool.slots for name, pool in pools.items()},
+        runs={
+            run_id: view.version.definition.max_active_tasks - view.active_count()
+            for run_id, view in views.items()
+        },
+        queues={
+            queue: max(QUEUE_PLACES_MIN, 2 * queue_slots.get(queue, 0)) - usage.queue_issued[queue]
+            for queue in queues
+        },
+        flows={flow_id: size - usage.flows[flow_id] for flow_id, size in flows.items()},
+        tasks={name: size - usage.tasks[name] for name, size in tasks.items()},
+        run_tasks={name: size - usage.run_tasks[name] for name, size in run_tasks.items()},
+        keys=dict(usage.keys),
+    )
+
+
+def _fill_in_keys(connection: psycopg.Connection[Any], asked: Sequence[Ready]) -> None:
+    """Each task instance that needs slots of keys knows which, and how many slots each has now."""
+    if not asked:
+        return
+    unknown = {r.view.run_id: r.view for r in asked if r.view.of_run is None}
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        if unknown:
+            cursor.execute(
+                "SELECT id, run_key, conf, logical_date FROM run WHERE id = ANY(%s)",
+                [list(unknown)],
+            )
+            for run_id, run_key, conf, logical_date in cursor.fetchall():
+                view = unknown[run_id]
+                view.of_run = {
+                    "params": {**view.version.definition.params, **conf},
+                    "conf": conf,
+                    "flow_id": view.flow_id,
+                    "run_id": run_key,
+                    "ds": "" if logical_date is None else logical_date.strftime("%Y-%m-%d"),
+                }
+        found = {r.instance.ti_id: _keys(r.view, r.instance) for r in asked}
+        cursor.execute(
+            "SELECT key, slots FROM key_limit WHERE key = ANY(%s) OR key LIKE '%%*'",
+            [sorted({key for keys in found.values() for key, _ in keys})],
+        )
+        rules: dict[str, int] = dict(cursor.fetchall())
+    for r in asked:
+        r.instance.keys = tuple(
+            (key, limits.slots_of(key, own, rules)) for key, own in found[r.instance.ti_id]
+        )
+
+
+def _keys(view: RunView, instance: Instance) -> tuple[tuple[str, int], ...]:
+    """The keys, each with the task's own number; what one run says of them never changes."""
+    known = view.keys.get(instance.ti_id)
+    if known is None:
+        values = {
+            **(view.of_run or {}),
+            "task_id": instance.task_id,
+            "map_index": instance.map_index,
+        }
+        known = tuple(
+            (limits.key(one.key, values), one.slots) for one in view.version.keys[instance.task_id]
+        )
+        view.keys[instance.ti_id] = known
+    return known
