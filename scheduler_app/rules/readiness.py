@@ -54,8 +54,8 @@ def decide(  # noqa: C901, PLR0912 - a table: one line for each rule
 
     ``setups`` are those of a teardown: ``all_done_setup_success`` wants one of them to have
     succeeded, where there are any. A rule decides as soon as no end of what is unfinished could
-    change what it says, and ``all_success`` and ``none_failed`` on the first bad upstream. Raises
-    ``InvalidInput`` for a rule that this version does not know.
+    change what it says, so that neither the order of finishing nor the moment of asking decides.
+    Raises ``InvalidInput`` for a rule that this version does not know.
     """
     if not counts.total and not setups.total:
         if rule in KNOWN_RULES:
@@ -67,7 +67,7 @@ def decide(  # noqa: C901, PLR0912 - a table: one line for each rule
         case TriggerRule.ALWAYS:
             return Decision.READY
         case TriggerRule.ALL_SUCCESS:
-            return given_up or skipped or _when_all_ended(counts)
+            return given_up or _when_all_ended(counts, skipped or Decision.READY)
         case TriggerRule.ALL_FAILED:
             return Decision.SKIP if counts.success else skipped or _when_all_ended(counts)
         case TriggerRule.ALL_DONE:
@@ -119,9 +119,7 @@ def decide_setups(setups: UpstreamCounts) -> Decision:
     """
     if setups.bad:
         return Decision.UPSTREAM_FAILED
-    if setups.skipped:
-        return Decision.SKIP
-    return _when_all_ended(setups)
+    return _when_all_ended(setups, Decision.SKIP if setups.skipped else Decision.READY)
 
 
 def _unknown(rule: str) -> InvalidInput:

@@ -222,22 +222,24 @@ class _Board:
 
     def has_ended(self, task_id: str, above: Iterable[str]) -> bool:
         """Whether nothing of these tasks is unfinished, as this one sees them."""
-        total, *ended = self.seen(task_id, above)
-        return sum(ended) == total
+        return _have_ended(self.seen(task_id, above))
 
-    def is_barred(self, task_id: str, choices: Mapping[str, object]) -> bool:
-        """Whether a task that picks, and has ended well, did not pick this one."""
+    def picked(self, task_id: str, choices: Mapping[str, object]) -> Decision:
+        """Skip it if a task that picks, and has ended well, did not pick it; wait till all have ended."""
+        decision = Decision.READY
         for picker in self.ties.picked_by.get(task_id, ()):
-            tally = self.tallies.get(picker, _ABSENT)
-            if (
+            tally = self.seen(task_id, (picker,))
+            if not _have_ended(tally):
+                decision = Decision.WAIT
+            elif (
                 picker in choices
                 and tally[_PLACES[TaskState.SUCCESS]] == tally[_TOTAL]
                 and ties_module.is_barred(
                     self.ties, self.upstream, task_id, picker, choices[picker]
                 )
             ):
-                return True
-        return False
+                return Decision.SKIP
+        return decision
 
     def undecided_keys(self) -> list[Key]:
         """Instances in ``none`` that the walk left alone."""
@@ -276,6 +278,11 @@ def _from_outside(tally: Sequence[int], state: UnitState) -> Sequence[int]:
     if state is UnitState.GIVEN_UP:  # what succeeded in it does not count
         return (total, 0, failed, skipped, upstream_failed + success, removed)
     return (max(total, 1), 0, 0, 0, 0, 0)
+
+
+def _have_ended(tally: Sequence[int]) -> bool:
+    total, *ended = tally
+    return sum(ended) == total
 
 
 def _added(tallies: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -322,8 +329,8 @@ def _tied(
     """What picks, setups, the trigger rule and the scope of a teardown say, in that order."""
     rule, counts = asked
     ties = board.ties
-    if board.is_barred(task_id, choices):
-        return Decision.SKIP
+    if (picked := board.picked(task_id, choices)) is not Decision.READY:
+        return picked
     if rule != TriggerRule.ALWAYS and (above := ties.setups.get(task_id)):
         decision = readiness.decide_setups(_counts(board.seen(task_id, above)))
         if decision is not Decision.READY:
