@@ -28,8 +28,10 @@ test: ## All tests (one file: python3 manage.py test tests/unit/launch)
 acceptance: ## The tests with real processes
 	$(PYTHON) manage.py test tests/acceptance
 
-bench: ## Measure; needs a quiet machine
-	$(PYTHON) manage.py test tests/benchmarks
+ONLY ?=
+bench: ## Measure and write docs/benchmarks.md; needs a quiet machine (ONLY=W2: print that alone)
+	$(if $(ONLY),,BENCHMARKS_FILE=docs/benchmarks.md) $(PYTHON) manage.py test tests/benchmarks \
+		-p no:randomly $(if $(ONLY),-k "$(ONLY)")
 
 COMPILE := uv pip compile pyproject.toml --quiet --universal --generate-hashes --python-version 3.11 \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links

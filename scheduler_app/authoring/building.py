@@ -37,6 +37,8 @@ class Building:
     links: list[tuple[Step, Step]] = field(default_factory=list)  # before, after: one is a group
     scopes: list[list[TaskCall]] = field(default_factory=list)  # calls of the ``with`` of setups
     faults: list[Fault] = field(default_factory=list)
+    # Name -> the number of its last namesake: a loop over thousands does not count from 1 each time.
+    _namesakes: dict[str, int] = field(default_factory=dict)
 
     @property
     def prefix(self) -> str:
@@ -54,11 +56,11 @@ class Building:
         A fault if just the wanted one must be had.
         """
         wanted = self.prefix + wanted
-        taken: dict[str, Group | TaskCall] = {**self.groups, **self.calls}
-        if wanted not in taken:
+        first = self._named(wanted)
+        if first is None:
             return self._fit(wanted, place, noun)
         if exact:
-            other = taken[wanted].place
+            other = first.place
             self.faults.append(
                 fault(
                     place,
@@ -67,10 +69,15 @@ class Building:
                     f"Give one of them another {noun.lower()}_id.",
                 )
             )
-        number = 1
-        while f"{wanted}__{number}" in taken:
+        number = self._namesakes.get(wanted, 0) + 1
+        while self._named(f"{wanted}__{number}") is not None:
             number += 1
+        self._namesakes[wanted] = number
         return self._fit(f"{wanted}__{number}", place, noun)
+
+    def _named(self, name: str) -> Group | TaskCall | None:
+        """The task or group that has this id already."""
+        return self.calls[name] if name in self.calls else self.groups.get(name)
 
     def _fit(self, name: str, place: Place, noun: str) -> str:
         if not FLOW_OR_TASK_ID.fullmatch(name):

@@ -4,59 +4,50 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import stack as stacks
+from tests.benchmarks import page
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.flows import FLOW_IDS, FLOWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.benchmarks.page import Row
     from tests.stack import Stack
 
-FLOWS = """
-    from scheduler_app.authoring import flow, task
-
-    @task
-    def nothing():
-        pass
-
-    @task
-    def after(previous=None):
-        pass
-
-    @flow(max_active_tasks=200)
-    def fan():
-        for _ in range(200):
-            nothing()
-
-    @flow
-    def single():
-        nothing()
-
-    @flow
-    def chain():
-        previous = None
-        for _ in range(10):
-            previous = after(previous)
-"""
-
-Row = tuple[str, str, str]  # what, measured, beside it in the same run
+# The product's own timings; room enough that no limit is what is measured.
+ENVIRONMENT = {
+    "DAYLIGHT_LEASE_TTL": "15",
+    "DAYLIGHT_DEFAULT_POOL_SLOTS": "1000000",
+    "DAYLIGHT_FLOW_FILE_TIMEOUT_S": "120",
+}
 
 
 @pytest.fixture(scope="session")
 def quiet_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack with the product's own timings and nothing to do but the benchmarks."""
+    """A stack with nothing to do but the benchmarks."""
     folder = tmp_path_factory.mktemp("benchmarks")
-    with stacks.running(
-        folder, flags=["--no-examples"], environment={"DAYLIGHT_LEASE_TTL": "15"}
-    ) as made:
+    with stacks.running(folder, flags=["--no-examples"], environment=ENVIRONMENT) as made:
         made.write_flow("benchmarks.py", FLOWS)
-        for flow_id in ("fan", "single", "chain"):
+        for flow_id in FLOW_IDS:
             made.wait_for_flow(flow_id)
         yield made
+
+
+@pytest.fixture(scope="session")
+def bench(quiet_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """The quiet stack, ready to be measured: bundles loaded, statements prepared."""
+    made = Bench(quiet_stack, tmp_path_factory.mktemp("raw"))
+    for _ in range(2):
+        made.wait(made.runs("warm"))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")
@@ -64,27 +55,25 @@ def table(request: pytest.FixtureRequest) -> Iterator[list[Row]]:
     """Rows that benchmarks add; printed at the end, and written where BENCHMARKS_FILE says."""
     rows: list[Row] = []
     yield rows
-    text = _page(rows)
+    text = page.rendered(rows, machine=_machine())
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        print(f"\n{text}")
+        print(f"\n{text}\n")
     if target := os.environ.get("BENCHMARKS_FILE"):
-        Path(target).write_text(text, encoding="utf-8")
+        page.write(Path(target), text)
 
 
-def _page(rows: list[Row]) -> str:
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench`. Every figure stands beside a baseline of the same run, since machines",
-        "differ and are noisy: compare the ratios.",
-        "",
-        f"Machine: {os.cpu_count()} cores, Python {platform.python_version()}; embedded PostgreSQL with",
-        "fsync on, embedded Valkey, one Celery worker with two children, all on the same cores.",
-        "",
-        "| what | measured | baseline in the same run |",
-        "|---|---|---|",
-        *(f"| {what} | {measured} | {beside} |" for what, measured, beside in rows),
-        "",
-    ]
-    return "\n".join(lines)
+def _machine() -> str:
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=stacks.CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return (
+        f"Measured at commit {commit or 'unknown'}: {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}; embedded PostgreSQL with fsync on, embedded Valkey,"
+        " one Celery worker with two children, all on the same cores. Load of the machine at the"
+        f" end: {os.getloadavg()[1]:.1f} (5 minutes)."
+    )
