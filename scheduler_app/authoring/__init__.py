@@ -50,6 +50,7 @@ from scheduler_app.authoring.triggers import (
     TimeTrigger,
     Trigger,
 )
+from scheduler_app.authoring.typed import TaskResult
 from scheduler_app.authoring.variables import NoSuchVariable, Variable, VariablesOutOfReach
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "StaleFence",
     "Superseded",
     "Task",
+    "TaskResult",
     "Template",
     "TimeTrigger",
     "Trigger",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from scheduler_app.authoring.building import current
 from scheduler_app.authoring.task import TaskFunction, special, task
@@ -14,19 +14,36 @@ from scheduler_app.rules.states import RunType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.context import Context
+    from scheduler_app.authoring.typed import (
+        MakesTask,
+        PlainTaskOptions,
+        TakesContext,
+        TaskOptions,
+        TaskResult,
+    )
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @overload
-def branch(function: Callable[..., Any], /) -> TaskFunction: ...
+def branch(function: TaskFunction[P, R], /) -> TaskFunction[P, R]: ...
 
 
 @overload
-def branch(**options: object) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+def branch(function: TakesContext[P, R], /) -> TaskFunction[P, R]: ...
 
 
-def branch(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
+@overload
+def branch(function: Callable[P, R], /) -> TaskFunction[P, R]: ...
+
+
+@overload
+def branch(**options: Unpack[TaskOptions]) -> MakesTask: ...
+
+
+def branch(function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
     """A task that returns which of the tasks right after it go on; the others are skipped.
 
     It returns the id of a task or group downstream of it, a list of such ids, or None for none of
@@ -36,13 +53,21 @@ def branch(function: Callable[..., Any] | None = None, /, **options: object) -> 
 
 
 @overload
-def short_circuit(function: Callable[..., Any], /) -> TaskFunction: ...
+def short_circuit(function: TaskFunction[P, R], /) -> TaskFunction[P, R]: ...
+
+
+@overload
+def short_circuit(function: TakesContext[P, R], /) -> TaskFunction[P, R]: ...
+
+
+@overload
+def short_circuit(function: Callable[P, R], /) -> TaskFunction[P, R]: ...
 
 
 @overload
 def short_circuit(
-    *, ignore_downstream_trigger_rules: bool = True, **options: object
-) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+    *, ignore_downstream_trigger_rules: bool = True, **options: Unpack[TaskOptions]
+) -> MakesTask: ...
 
 
 def short_circuit(
@@ -50,7 +75,7 @@ def short_circuit(
     /,
     *,
     ignore_downstream_trigger_rules: bool = True,
-    **options: object,
+    **options: Unpack[TaskOptions],
 ) -> Any:
     """A task after which everything is skipped, teardowns aside, unless its result is true.
 
@@ -61,7 +86,9 @@ def short_circuit(
     return special("short_circuit", function, options, picks=picks)
 
 
-def latest_only(task_id: str = "latest_only", **options: object) -> TaskCall:
+def latest_only(
+    task_id: str = "latest_only", **options: Unpack[PlainTaskOptions]
+) -> TaskResult[bool]:
     """A task of the flow that is being built: what is right after it runs in the newest run alone.
 
     A scheduled run is the newest until the data interval after its own has ended. A run that was

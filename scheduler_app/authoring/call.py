@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from dataclasses import dataclass, field
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler_app.authoring import callbacks
@@ -56,6 +57,10 @@ class TaskCall(Step):
     group_id: str = ""  # of the innermost group around it
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of the flow and those groups
     run_after_ids: set[str] = field(default_factory=set)  # by >> and <<
+
+    def __class_getitem__(cls, result: object) -> GenericAlias:
+        """An annotation may name the type of the result: ``typed.TaskResult``."""
+        return GenericAlias(cls, result)
 
     @property
     def task_id(self) -> str:

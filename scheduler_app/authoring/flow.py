@@ -7,7 +7,7 @@ import json
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 from zoneinfo import ZoneInfo
 
 from scheduler_app.authoring import callbacks, limits, params, run_retry, schedules
@@ -43,6 +43,7 @@ from scheduler_app.rules.weights import weighed
 
 if TYPE_CHECKING:
     from scheduler_app.authoring.call import TaskCall
+    from scheduler_app.authoring.typed import FlowOptions
 
 ACTIVE_MAX: Final = 100_000  # runs of a flow, or tasks of a run, at a time
 TAG_COUNT_MAX: Final = 100
@@ -117,10 +118,10 @@ def flow(function: Callable[[], object], /) -> Flow: ...
 
 
 @overload
-def flow(**options: object) -> Callable[[Callable[[], object]], Flow]: ...
+def flow(**options: Unpack[FlowOptions]) -> Callable[[Callable[[], object]], Flow]: ...
 
 
-def flow(function: Callable[[], object] | None = None, /, **options: object) -> Any:
+def flow(function: Callable[[], object] | None = None, /, **options: Unpack[FlowOptions]) -> Any:
     """The flow that the function's body describes: ``@flow`` or ``@flow(schedule="@daily")``.
 
     Options: flow_id, schedule (a cron expression or preset, a list of them, a timedelta, a list of

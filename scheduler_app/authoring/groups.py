@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Self, Unpack, overload
 
 from scheduler_app.authoring import callbacks
 from scheduler_app.authoring import options as option_checks
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.call import TaskCall
+    from scheduler_app.authoring.typed import GroupOptions
+
+P = ParamSpec("P")
 
 ATTEMPTS_MAX: Final = 1000
 
@@ -91,7 +94,7 @@ class Group(Step):
     defaults: Mapping[str, Any]  # options of its tasks
     doc: str = ""
     retry: definition.GroupRetry | None = None
-    compensate: TaskFunction | None = None
+    compensate: TaskFunction[[], Any] | None = None
     callbacks: callbacks.Callbacks = field(default_factory=dict)
 
     @property
@@ -202,16 +205,16 @@ class GroupMaker:
     def __exit__(self, kind: object, *_: object) -> None:
         _leave(current("A group", "").inside.pop(), has_raised=kind is not None)
 
-    def __call__(self, function: Callable[..., Any]) -> GroupFunction:
+    def __call__(self, function: Callable[P, Any]) -> GroupFunction[P]:
         """The function as a group."""
         return GroupFunction(function, self._options, self._place)
 
 
-class GroupFunction:
+class GroupFunction(Generic[P]):
     """A function made into a group: calling it in a flow body adds the group with its tasks."""
 
     def __init__(
-        self, function: Callable[..., Any], options: Mapping[str, object], place: Place
+        self, function: Callable[P, Any], options: Mapping[str, object], place: Place
     ) -> None:
         if not inspect.isfunction(function):
             raise refuse(
@@ -229,11 +232,11 @@ class GroupFunction:
         self.options = options
         functools.update_wrapper(self, function)
 
-    def override(self, **options: object) -> Self:
+    def override(self, **options: Unpack[GroupOptions]) -> Self:
         """The same group with other options; ``group_id`` given here is taken exactly."""
         return type(self)(self.function, {**self.options, **options}, place_of_caller())
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The flow has one more group, in it the tasks that the function calls.
 
         What it returns: the results of tasks that the function returns, which stand for the whole
@@ -264,14 +267,14 @@ class GroupFunction:
 
 
 @overload
-def group(function: Callable[..., Any], /) -> GroupFunction: ...
+def group(function: Callable[P, Any], /) -> GroupFunction[P]: ...
 
 
 @overload
-def group(group_id: str | None = None, /, **options: object) -> GroupMaker: ...
+def group(group_id: str | None = None, /, **options: Unpack[GroupOptions]) -> GroupMaker: ...
 
 
-def group(first: str | Callable[..., Any] | None = None, /, **options: object) -> Any:
+def group(first: str | Callable[..., Any] | None = None, /, **options: Unpack[GroupOptions]) -> Any:
     """Tasks that stand together: those called in the ``with`` block, or in the decorated function.
 
     Options: group_id, prefix (whether its id stands before the ids in it), default_args (options for
@@ -282,7 +285,9 @@ def group(first: str | Callable[..., Any] | None = None, /, **options: object) -
     """
     place = place_of_caller()
     if first is None or isinstance(first, str):
-        given = options if first is None else {"group_id": first, **options}
+        given: Mapping[str, object] = options
+        if first is not None:
+            given = {"group_id": first, **options}
         return GroupMaker(given, place)
     return GroupFunction(first, options, place)
 
@@ -384,7 +389,7 @@ def _retry(value: object) -> definition.GroupRetry:
     return value.stored
 
 
-def _compensation(value: object) -> TaskFunction:
+def _compensation(value: object) -> TaskFunction[[], Any]:
     if not isinstance(value, TaskFunction):
         raise BadOption("a task that takes no argument but ctx, without calling it")
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from scheduler_app.authoring.faults import error_of, place_of_caller
 from scheduler_app.authoring.options import (
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
+    from scheduler_app.authoring.typed import RetryOptions
+
 NAME_CHARACTERS_MAX: Final = 250
 REASON_CHARACTERS_MAX: Final = 1_000
 
@@ -35,7 +37,7 @@ _RETRY_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
 }
 
 
-def retry(**options: object) -> RetryRule:
+def retry(**options: Unpack[RetryOptions]) -> RetryRule:
     """How a task is tried again after one kind of exception.
 
     Written as ``retry_policies={OSError: retry(retries=5)}``. Options: retries (0: it fails at once), retry_delay, backoff, max_retry_delay, jitter. What is left

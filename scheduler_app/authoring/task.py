@@ -5,7 +5,18 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from scheduler_app.authoring.building import Building, current
 from scheduler_app.authoring.call import FunctionBody, InstanceBody, TaskCall, add_call
@@ -33,14 +44,17 @@ if TYPE_CHECKING:
 
     from scheduler_app.authoring.context import Context
     from scheduler_app.authoring.triggers import Trigger
+    from scheduler_app.authoring.typed import MakesTask, TakesContext, TaskOptions, TaskResult
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class TaskFunction:
+class TaskFunction(Generic[P, R]):
     """A function made into a task: calling it in a flow body adds a task to the flow."""
 
-    def __init__(self, function: Callable[..., Any], options: Mapping[str, object], place: Place):
+    def __init__(self, function: Callable[..., R], options: Mapping[str, object], place: Place):
         self.function = function
         self._is_named = False
         self._methods: dict[str, Callable[..., Any]] = {}
@@ -51,9 +65,9 @@ class TaskFunction:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
-    def override(self, **options: object) -> TaskFunction:
+    def override(self, **options: Unpack[TaskOptions]) -> TaskFunction[P, R]:
         """The same task with other options; ``task_id`` given here is taken exactly."""
-        changed = TaskFunction(self.function, options, place_of_caller())
+        changed: TaskFunction[P, R] = TaskFunction(self.function, options, place_of_caller())
         changed._is_named = self._is_named or "task_id" in changed._fields
         changed._fields = {**self._fields, **changed._fields}
         changed._faults = list(dict.fromkeys([*self._faults, *changed._faults]))
@@ -79,7 +93,7 @@ class TaskFunction:
         self._methods[function.__name__] = function
         return function
 
-    def __call__(self, *args: object, **kwargs: object) -> TaskCall:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R]:
         """The flow that is being built has one more task; ``ctx`` is left out of the call."""
         place = place_of_caller()
         target = current(
@@ -89,7 +103,7 @@ class TaskFunction:
         target.faults.extend(item for item in self._faults if item not in target.faults)
         fields = dict(self._fields)
         target.faults.extend(faults_of_arguments(self.function, args, kwargs, place))
-        return add_call(
+        made = add_call(
             target,
             wanted=fields.pop("task_id", self.__name__),
             exact=self._is_named,
@@ -100,8 +114,9 @@ class TaskFunction:
             ),
             doc=inspect.getdoc(self.function) or "",
         )
+        return cast("TaskResult[R]", made)
 
-    def being(self, **fields: object) -> TaskFunction:
+    def being(self, **fields: object) -> TaskFunction[P, R]:
         """The same task with these fields of its definition: its role, what it picks."""
         changed = copy.copy(self)
         changed._fields = {**self._fields, **fields}
@@ -112,14 +127,18 @@ class TaskFunction:
 
 
 @overload
-def task(function: Callable[..., Any], /) -> TaskFunction: ...
+def task(function: TakesContext[P, R], /) -> TaskFunction[P, R]: ...
 
 
 @overload
-def task(**options: object) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+def task(function: Callable[P, R], /) -> TaskFunction[P, R]: ...
 
 
-def task(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
+@overload
+def task(**options: Unpack[TaskOptions]) -> MakesTask: ...
+
+
+def task(function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
     """The function as a task, with or without options: ``@task`` or ``@task(retries=3)``.
 
     Options: task_id, retries, retry_delay, backoff, max_retry_delay, jitter, retry_on, fail_on,
@@ -135,30 +154,48 @@ def task(function: Callable[..., Any] | None = None, /, **options: object) -> An
 
 
 @overload
-def setup(function: Callable[..., Any], /) -> TaskFunction: ...
+def setup(function: TaskFunction[P, R], /) -> TaskFunction[P, R]: ...
 
 
 @overload
-def setup(**options: object) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+def setup(function: TakesContext[P, R], /) -> TaskFunction[P, R]: ...
 
 
-def setup(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
+@overload
+def setup(function: Callable[P, R], /) -> TaskFunction[P, R]: ...
+
+
+@overload
+def setup(**options: Unpack[TaskOptions]) -> MakesTask: ...
+
+
+def setup(function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
     """The task as a setup: see ``as_setup``. Stands alone, or over ``@task``; options as there."""
     return special("setup", function, options, role=Role.SETUP)
 
 
 @overload
-def teardown(function: Callable[..., Any], /) -> TaskFunction: ...
+def teardown(function: TaskFunction[P, R], /) -> TaskFunction[P, R]: ...
 
 
 @overload
-def teardown(
-    *, fails_run: bool = False, **options: object
-) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+def teardown(function: TakesContext[P, R], /) -> TaskFunction[P, R]: ...
+
+
+@overload
+def teardown(function: Callable[P, R], /) -> TaskFunction[P, R]: ...
+
+
+@overload
+def teardown(*, fails_run: bool = False, **options: Unpack[TaskOptions]) -> MakesTask: ...
 
 
 def teardown(
-    function: Callable[..., Any] | None = None, /, *, fails_run: bool = False, **options: object
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    fails_run: bool = False,
+    **options: Unpack[TaskOptions],
 ) -> Any:
     """The task as a teardown: see ``as_teardown``. Stands alone, or over ``@task``; options as there."""
     return special("teardown", function, options, role=Role.TEARDOWN, fails_run=fails_run)
@@ -173,9 +210,10 @@ def special(
     """What a decorator of this name makes of a function or of a task: a task with these fields."""
     place = place_of_caller()
 
-    def made(decorated: Any) -> TaskFunction:
+    def made(decorated: Any) -> TaskFunction[..., Any]:
         if isinstance(decorated, TaskFunction):
-            return (decorated.override(**options) if options else decorated).being(**fields)
+            changed = decorated.override(**cast("TaskOptions", options)) if options else decorated
+            return changed.being(**fields)
         return _task_function(decorated, options, place, name).being(**fields)
 
     return made if function is None else made(function)
@@ -183,7 +221,7 @@ def special(
 
 def _task_function(
     function: Any, options: Mapping[str, object], place: Place, name: str = "task"
-) -> TaskFunction:
+) -> TaskFunction[..., Any]:
     if isinstance(function, TaskFunction):
         raise refuse(
             f"{function.__name__!r} is decorated with @task twice.", "Remove one of them.", place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar
 
 from scheduler_app.authoring.faults import refuse
 from scheduler_app.authoring.template import Template
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.faults import Place
 
 Leaf: TypeAlias = "Step | Template"
+# One side of an arrow: a step, or several, nested or not.
+Steps: TypeAlias = "Step | list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]"
+StepsT = TypeVar("StepsT", bound=Steps)
 
 DEPTH_MAX: Final = 100  # of containers in each other; one that contains itself ends here
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset)
@@ -43,22 +46,22 @@ class Step:
         """The task starts only when the other one has ended as its trigger rule wants."""
         raise NotImplementedError
 
-    def __rshift__(self, other: Any) -> Any:
+    def __rshift__(self, other: StepsT) -> StepsT:
         for step in _steps(other, ">>"):
             step.run_after(self)
         return other
 
-    def __lshift__(self, other: Any) -> Any:
+    def __lshift__(self, other: StepsT) -> StepsT:
         for step in _steps(other, "<<"):
             self.run_after(step)
         return other
 
-    def __rrshift__(self, other: Any) -> Step:
+    def __rrshift__(self, other: Steps) -> Self:
         for step in _steps(other, ">>"):
             self.run_after(step)
         return self
 
-    def __rlshift__(self, other: Any) -> Step:
+    def __rlshift__(self, other: Steps) -> Self:
         for step in _steps(other, "<<"):
             step.run_after(self)
         return self

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import penguins  # type: ignore[import-not-found]  # found beside this file
 
 from scheduler_app.authoring import Context, flow, task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ISLANDS = ("Biscoe", "Dream", "Torgersen")
 
@@ -33,7 +37,7 @@ def measure(ctx: Context, island: str) -> Measure:
 
 
 @task
-def join(ctx: Context, measures: list[Measure]) -> str:
+def join(ctx: Context, measures: Sequence[Measure]) -> str:
     """All measures are in one file, heaviest island first."""
     ordered = sorted(measures, key=lambda one: -float(one["mean_mass_g"]))
     file = penguins.output_folder() / "islands.json"

@@ -123,7 +123,7 @@ def a_task() -> None:
     ],
 )
 def test_what_cannot_be_called_with_the_context_is_a_fault_with_its_place(
-    value: object, shown: str
+    value: Any, shown: str
 ) -> None:
     @task(on_failure_callback=value)
     def t() -> None: ...
@@ -146,9 +146,10 @@ def test_a_flow_refuses_a_callback_that_is_none() -> None:
     @task
     def t() -> None: ...
 
+    seven: Any = 7
     with pytest.raises(DefinitionError, match="on_success_callback=7"):
 
-        @flow(on_success_callback=7)
+        @flow(on_success_callback=seven)
         def f() -> None:
             t()
 

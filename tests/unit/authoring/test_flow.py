@@ -109,7 +109,7 @@ def test_ctx_is_filled_in_by_name_wherever_it_stands() -> None:
     @flow
     def f() -> None:
         first("rows")
-        last(1, 2, 3, four=4)
+        last(1, 2, 3, four=4)  # type: ignore[call-arg] # checkers know ctx as the first one alone
         defaulted(1)
         before_rest(1, 2)
 

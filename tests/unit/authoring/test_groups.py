@@ -350,7 +350,7 @@ def _too_long() -> None:
 def _no_retry() -> None:
     @flow
     def f() -> None:
-        with group("g", retry=3):
+        with group("g", retry=3):  # type: ignore[call-overload] # what is refused
             part()
 
 
@@ -364,7 +364,7 @@ def _no_id() -> None:
 def _airflow() -> None:
     @flow
     def f() -> None:
-        with group("g", prefix_group_id=False):
+        with group("g", prefix_group_id=False):  # type: ignore[call-overload] # what is refused
             part()
 
 

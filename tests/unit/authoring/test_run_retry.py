@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,9 @@ def test_faulty_guards_name_their_file_and_line() -> None:
 
 
 def _mistyped() -> None:
-    @flow(flow_id="wrong", run_retry=3, guards={"max_actions": 3})
+    mistyped: Any = {"run_retry": 3, "guards": {"max_actions": 3}}
+
+    @flow(flow_id="wrong", **mistyped)
     def made() -> None:
         work()
 
