@@ -26,6 +26,7 @@ from scheduler_app.drills.stack import LOAD, PASSWORD, DrillFailed, Stack
 from scheduler_app.drills.stage import Drill
 from scheduler_app.launch import accounts, children, embedded
 from scheduler_app.launch.environment import ROOT
+from tests import readymade
 from tests.ground import TTL_S, Ground
 from tests.hosts import Network
 
@@ -169,7 +170,8 @@ class Cluster(Stack):
 
     def _start_database(self) -> None:
         folder = self.folder / "database"
-        made = embedded.start_postgres(folder, throw_away=True)  # its files are made, on loopback
+        readymade.fill(folder)
+        made = embedded.start_postgres(folder, throw_away=True)  # on loopback, for its arguments
         made.stop()
         assert made.folder is not None
         with (made.folder / "pg_hba.conf").open("a", encoding="utf-8") as rules:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection
+from django.db import ProgrammingError, connection
 from django.test import TransactionTestCase
+
+from scheduler_app.launch import embedded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +54,15 @@ def broker_url() -> str:
     return os.environ["BROKER_URL"]
 
 
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None,
+) -> None:
+    """The database of the tests begins as a copy of one that has the schema."""
+    del django_db_modify_db_settings_parallel_suffix
+    connection.settings_dict["TEST"]["TEMPLATE"] = embedded.DATABASE
+
+
 @pytest.fixture(autouse=True)
 def _first_rows(request: pytest.FixtureRequest) -> None:
     """A test that uses the database finds the rows that the migrations made."""
@@ -83,15 +94,40 @@ def _restore_first_rows() -> None:
 
 
 def _empty_tables(case: Any) -> None:
-    """Every table is empty; quicker than Django's flush, which writes permissions again."""
+    """Every table is empty, and its numbers begin at 1 again.
+
+    By a function of the tests' own in the database: a tenth of the time of a TRUNCATE, which makes
+    some 300 files anew, however few rows a test has written.
+    """
     del case
-    tables = [
-        connection.ops.quote_name(table)
-        for table in connection.introspection.table_names()
-        if table not in KEPT_TABLES
-    ]
     with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY CASCADE")
+        try:
+            cursor.execute("SELECT for_tests.start_over()")
+        except ProgrammingError:
+            cursor.execute(_start_over())
+            cursor.execute("SELECT for_tests.start_over()")
+
+
+def _start_over() -> str:
+    """What makes the function that empties the tables, in whatever order they refer to each other."""
+    tables = sorted(set(connection.introspection.table_names()) - KEPT_TABLES)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_get_serial_sequence(quote_ident(table_name), column_name)"
+            " FROM information_schema.columns WHERE table_name = ANY (%s)",
+            [tables],
+        )
+        numbers = [name for (name,) in cursor.fetchall() if name]
+    deletes = "".join(f"DELETE FROM {connection.ops.quote_name(table)};\n" for table in tables)
+    return f"""
+        CREATE SCHEMA IF NOT EXISTS for_tests;
+        CREATE OR REPLACE FUNCTION for_tests.start_over() RETURNS void
+        LANGUAGE plpgsql SET session_replication_role = replica AS $$
+        BEGIN
+            {deletes}
+            PERFORM setval(numbers, 1, false) FROM unnest('{{{",".join(numbers)}}}'::regclass[])
+                AS numbers WHERE pg_sequence_last_value(numbers) IS NOT NULL;
+        END $$"""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,6 +21,7 @@ from psycopg.rows import dict_row
 from scheduler_app.drills.ledger import boot_clock_s
 from scheduler_app.drills.stack import Stack
 from scheduler_app.drills.stage import Drill, Stage
+from tests import readymade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,6 +118,7 @@ def ground(
         },
     )
     drill = Drill(name="test", summary="a test of faults", play=lambda stage: None)
+    readymade.fill(stack.data_dir)
     try:
         stack.start(list(points))
         yield Ground(drill, stack, ttl_s=TTL_S, options={}, say=print)

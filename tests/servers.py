@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from scheduler_app.launch import embedded
+from tests import readymade
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -38,7 +39,10 @@ def pytest_load_initial_conftests(
     folder.chmod(0o755)
     early_config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     os.environ["DAYLIGHT_DATA_DIR"] = str(folder)
+    # Processes that this one starts share its folder.
+    os.environ.setdefault(readymade.FOLDER, str(folder))
     if needs_servers(args, ROOT) and not hands_out_tests(early_config):
+        readymade.fill(folder)
         postgres = embedded.start_postgres(folder, throw_away=True)
         early_config.add_cleanup(postgres.stop)
         valkey = embedded.start_valkey(folder)

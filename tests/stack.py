@@ -29,6 +29,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from scheduler_app.launch.addresses import Addresses, saved
+from tests import readymade
 
 CHECKOUT: Final = Path(__file__).parents[1]
 PASSWORD: Final = "a-password-for-tests"
@@ -64,7 +65,12 @@ class Stack:
     """``manage.py up`` in a folder of its own; flows are written into ``self.flows``."""
 
     def __init__(
-        self, folder: Path, *, flags: Sequence[str] = (), environment: dict[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        flags: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+        is_readymade: bool = True,
     ) -> None:
         self.folder = folder
         # Not in pytest's own folder: that is closed to the account that PostgreSQL runs as.
@@ -77,6 +83,7 @@ class Stack:
         self.lines: list[str] = []
         self._flags = list(flags)
         self._environment = {**_environment(), **QUICK, **(environment or {})}
+        self._is_readymade = is_readymade  # else its first start makes its database
         self._token = ""
         self.process: subprocess.Popen[str] | None = None
 
@@ -84,6 +91,8 @@ class Stack:
 
     def start(self) -> None:
         """The stack is ready, or the test fails with what it printed."""
+        if self._is_readymade and not (self.data_dir / "postgres").exists():
+            readymade.fill(self.data_dir)
         self.process = subprocess.Popen(
             [
                 sys.executable,

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Most tests wait for processes: three at a time keep two cores busy. A file's tests stay together,
-# since they may share a stack.
-THREE_AT_A_TIME: Final = ("-n", "3", "--dist", "loadfile")
+# Tests that compute keep two cores busy while others wait for processes (tests/order.py). A file's
+# tests stay together, since they may share a stack.
+FOUR_AT_A_TIME: Final = ("-n", "4", "--dist", "loadfile")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,5 +25,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def how_many(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Pytest's arguments for the number of processes: the whole suite runs in three."""
-    return () if arguments else THREE_AT_A_TIME
+    """Pytest's arguments for the number of processes: the whole suite runs in four."""
+    return () if arguments else FOUR_AT_A_TIME

@@ -37,7 +37,7 @@ PARTS = ("web", "scheduler", "triggerer", "worker")
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with its examples, which the tests of this module leave running."""
-    with running(tmp_path_factory.mktemp("first")) as stack:
+    with running(tmp_path_factory.mktemp("first"), is_readymade=False) as stack:
         yield stack
 
 

@@ -46,7 +46,8 @@ def recording(
 @pytest.fixture
 def leases(raw: psycopg.Connection[Any]) -> Leases:
     """A scheduler's leases, all shards held."""
-    held = Leases(holder=uuid7(), ttl_s=60, renew_interval_s=12, deadline_s=40)
+    # Nobody renews them: long enough for the longest test on a busy machine.
+    held = Leases(holder=uuid7(), ttl_s=900, renew_interval_s=180, deadline_s=600)
     held.balance(raw, dead_after_s=60)
     return held
 

@@ -62,7 +62,7 @@ def test_each_list_and_each_row_can_be_seen(root: Client, model: type[Any]) -> N
     fill()
     assert root.get(address(model)).status_code == 200
     assert root.get(address(model) + "?filtered=1").status_code in {200, 302}
-    for row in model.objects.all():
+    for row in model.objects.all()[:25]:  # Django itself keeps some hundred permissions
         assert root.get(address(model, row.pk, "change")).status_code == 200
 
 

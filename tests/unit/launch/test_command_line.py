@@ -36,8 +36,8 @@ def test_up_and_test_come_before_the_settings(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [("up", ["--port", "1"]), ("test", ["-k", "x"])]
 
 
-def test_only_the_whole_suite_runs_in_three_processes() -> None:
-    assert run_tests.how_many([]) == ("-n", "3", "--dist", "loadfile")
+def test_only_the_whole_suite_runs_in_four_processes() -> None:
+    assert run_tests.how_many([]) == ("-n", "4", "--dist", "loadfile")
     assert run_tests.how_many(["tests/unit"]) == ()
     assert run_tests.how_many(["-x"]) == ()
 
