@@ -16,6 +16,7 @@ from dashboard import answer
 from dashboard.addresses import came_from
 from scheduler_app.operations.reasons import REASON_CHARACTERS_MAX
 from scheduler_app.rules import errors
+from scheduler_app.rules.folded import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,7 @@ class Subject:
     name: str
     state: str
     effect: str  # a sentence, or why it is left alone
+    number: int = 1  # of records that it stands for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +62,12 @@ class Sheet:
     fields: Sequence[Field] = ()
 
 
-def subjects(found: Iterable[Any]) -> tuple[Subject, ...]:
-    """What an operation's plan says of each record."""
-    return tuple(Subject(name=one.name, state=one.state, effect=one.effect) for one in found)
+def subjects(found: Iterable[Any], run_of: Sequence[str] = ()) -> tuple[Subject, ...]:
+    """What an operation's plan says of each record; of many instances of a mapped task, at once."""
+    return tuple(
+        Subject(name=one.name, state=one.state, effect=one.effect, number=one.number)
+        for one in lines_of(list(found), run_of)
+    )
 
 
 def answer_sheet(

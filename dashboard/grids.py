@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dashboard.nested import label_of
-from dashboard.pictures import WORST_FIRST
+from dashboard.pictures import worst_of
 from dashboard.templatetags.dashboard import in_words
+from scheduler_app.queries.task_instances import told_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,17 +31,20 @@ class GridCell:
     """One task of one run; several mapped instances show the worst of their states."""
 
     state: str
+    run: int
     ti: int | None  # of the only instance
     instances: int
     attempts: int
     filtered: int  # attempts, and instances, that are set aside
+    states: Mapping[str, int] = field(default_factory=dict)  # of current instances, where several
+    is_mapped: bool = False  # they are those of one mapped task
 
     @property
     def said(self) -> str:
         """What the cell says to who does not see it."""
         parts = [self.state.replace("_", " ")]
         if self.instances > 1:
-            parts.append(f"{self.instances} instances")
+            parts.append(f"{self.instances:,} instances: {told_states(self.states)}")
         elif self.attempts > 1:
             parts.append(f"{self.attempts} attempts")
         if self.filtered:
@@ -100,7 +104,7 @@ def grid_of(
     runs: Sequence[RunRow],
     task_ids: Iterable[str],
     cells: Mapping[int, Sequence[Cell]],
-    tries: Mapping[int, Tries],
+    tries: Mapping[tuple[int, str], Tries],
     now: datetime,
     group_of: Mapping[str, str] | None = None,
     folding: Folding | None = None,
@@ -122,7 +126,9 @@ def grid_of(
     def cells_of(task_ids: Sequence[str]) -> tuple[GridCell | None, ...]:
         return tuple(
             _cell(
-                [one for task_id in task_ids for one in by_place.get((task_id, run.id), ())], tries
+                run.id,
+                [one for task_id in task_ids for one in by_place.get((task_id, run.id), ())],
+                [tries[run.id, task_id] for task_id in task_ids if (run.id, task_id) in tries],
             )
             for run in ordered
         )
@@ -222,16 +228,22 @@ def _inside(
             yield from _inside(inside, around, folding, depth + 1)
 
 
-def _cell(instances: Sequence[Cell], tries: Mapping[int, Tries]) -> GridCell | None:
-    if not instances:
+def _cell(run: int, cells: Sequence[Cell], tries: Sequence[Tries]) -> GridCell | None:
+    if not cells:
         return None
-    states = [one.state for one in instances]
-    known = [tries[one.id] for one in instances if one.id in tries]
+    shown = [one for one in cells if one.filter_code is None] or cells
+    states: Counter[str] = Counter()
+    for one in shown:
+        states[one.state] += one.number
+    instances = states.total()
     return GridCell(
-        state=min(states, key=lambda s: WORST_FIRST.index(s) if s in WORST_FIRST else -1),
-        ti=instances[0].id if len(instances) == 1 else None,
-        instances=len(instances),
-        attempts=sum(one.total for one in known),
-        filtered=sum(one.filtered for one in known)
-        + sum(1 for one in instances if one.filter_code is not None),
+        state=worst_of(states),
+        run=run,
+        ti=shown[0].ti if instances == 1 else None,
+        instances=instances,
+        attempts=sum(one.total for one in tries),
+        filtered=sum(one.filtered for one in tries)
+        + sum(one.number for one in cells if one.filter_code is not None),
+        states=states,
+        is_mapped=any(one.is_mapped for one in shown) and len({one.task_id for one in shown}) == 1,
     )

@@ -45,16 +45,23 @@ class Nested:
     undrawn: int = 0  # edges by which a way that has left a group comes back into it
 
 
-def nested_layout(definition: FlowDefinition, folding: Folding) -> Nested:
-    """Where every task, group and edge goes. Edges into or out of a group end at its frame."""
-    return _within(definition, folding, "")
+def nested_layout(
+    definition: FlowDefinition, folding: Folding, mapped: frozenset[str] = frozenset()
+) -> Nested:
+    """Where every task, group and edge goes. Edges into or out of a group end at its frame.
+
+    ``mapped``: tasks of many instances, whose boxes have room for how many.
+    """
+    return _within(definition, folding, mapped, "")
 
 
-def _within(definition: FlowDefinition, folding: Folding, container: str) -> Nested:
+def _within(
+    definition: FlowDefinition, folding: Folding, mapped: frozenset[str], container: str
+) -> Nested:
     """The layout of what lies in the group (empty: in the flow), with the upper left corner at 0."""
     inner = {group_id for group_id, parent in folding.parents.items() if parent == container}
     nested = {
-        group_id: _within(definition, folding, group_id)
+        group_id: _within(definition, folding, mapped, group_id)
         for group_id in sorted(inner - folding.folded)
     }
     labels = {group_id: label_of(folding, group_id) for group_id in inner}
@@ -67,6 +74,11 @@ def _within(definition: FlowDefinition, folding: Folding, container: str) -> Nes
     }
     for group_id in inner & folding.folded:
         sizes[group_id] = (_text_width(labels[group_id]), graph.NODE_HEIGHT)
+    prefix = f"{container}." if container else ""
+    for task in definition.tasks:
+        if task.group == container and task.task_id in mapped:
+            name = task.task_id.removeprefix(prefix)
+            sizes[task.task_id] = (_text_width(name), graph.NODE_HEIGHT)
     upstream = _edges(definition.tasks, folding, container, inner)
     kept, undrawn = _without_cycles(upstream)
     named = _names(upstream, container)

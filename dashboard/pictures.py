@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from dashboard.folding import PARAMETER, Folding, folding_of
 from dashboard.nested import nested_layout
+from scheduler_app.queries.task_instances import told_states
+from scheduler_app.rules.states import TASK_TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -53,6 +55,8 @@ class Box:
     has_filtered: bool
     note: str  # for several instances, or a group: how many
     toggle: str | None = None  # of a group: what the address says once it is unfolded
+    is_mapped: bool = False  # one box for all instances by map index
+    told: str = ""  # of these: how many are in which state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +85,14 @@ class Picture:
 def picture_of(
     definition: FlowDefinition,
     cells: Sequence[Cell] | None = None,
-    with_filtered: Collection[int] = (),
+    with_filtered: Collection[str] = (),
     *,
     folded: str = "",
     groups: Mapping[str, GroupRow] | None = None,
 ) -> Picture:
     """The picture of a version, with the states of one run's task instances if given.
 
-    ``with_filtered``: the task instances that have filtered attempts; they get a mark. ``folded``:
+    ``with_filtered``: the tasks that have filtered attempts; they get a mark. ``folded``:
     what the address says of the groups. ``groups``: the transactional ones of the run.
     """
     tasks = len(definition.tasks)
@@ -101,7 +105,8 @@ def picture_of(
         return Picture(
             layout=None, boxes=(), tasks=tasks, has_groups=has_groups, all_folded=all_folded
         )
-    places = nested_layout(definition, folding)
+    mapped = frozenset(cell.task_id for cell in cells or () if cell.is_mapped)
+    places = nested_layout(definition, folding, mapped)
     shown_as: dict[str, list[Cell]] = defaultdict(list)
     inside: dict[str, list[Cell]] = defaultdict(list)
     around = {task.task_id: folding.around(task.group) for task in definition.tasks}
@@ -155,26 +160,41 @@ def _folded(
         node=node,
         state=_worst(current or cells) if is_of_run else None,
         ti=None,
-        instances=len(current),
+        instances=sum(cell.number for cell in current),
         has_filtered=any(cell.filter_code for cell in cells),
         note=f"{tasks} task{'' if tasks == 1 else 's'}" + (f", {told}" if told else ""),
         toggle=folding.toggled(node.task_id),
     )
 
 
-def _box(node: Node, cells: Sequence[Cell], is_of_run: bool, with_filtered: Collection[int]) -> Box:
+def _box(node: Node, cells: Sequence[Cell], is_of_run: bool, with_filtered: Collection[str]) -> Box:
     current = [cell for cell in cells if cell.filter_code is None]
     shown = current or cells
+    states = Counter[str]()
+    for cell in shown:
+        states[cell.state] += cell.number
+    is_mapped = any(cell.is_mapped for cell in shown)
+    instances = states.total()
+    note = f"×{instances}" if instances > 1 else ""
+    if is_mapped:
+        done = sum(number for state, number in states.items() if state in TASK_TERMINAL)
+        note = f"{done:,}/{instances:,}"
     return Box(
         node=node,
         state=_worst(shown) if is_of_run else None,
-        ti=shown[0].id if len(shown) == 1 else None,
-        instances=len(shown),
-        has_filtered=any(cell.filter_code or cell.id in with_filtered for cell in cells),
-        note=f"×{len(shown)}" if len(shown) > 1 else "",
+        ti=shown[0].ti if instances == 1 and not is_mapped else None,
+        instances=instances,
+        has_filtered=node.task_id in with_filtered or any(cell.filter_code for cell in cells),
+        note=note,
+        is_mapped=is_mapped,
+        told=told_states(states) if is_mapped else "",
     )
 
 
 def _worst(cells: Sequence[Cell]) -> str:
-    states = {cell.state for cell in cells}
+    return worst_of({cell.state for cell in cells})
+
+
+def worst_of(states: Collection[str]) -> str:
+    """What is shown of several states: trouble first."""
     return next((state for state in WORST_FIRST if state in states), "none")

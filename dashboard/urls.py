@@ -20,6 +20,7 @@ from dashboard.views import (
     incidents,
     jobs,
     leases,
+    mapped_tasks,
     mark,
     pools,
     preferences,
@@ -58,6 +59,11 @@ urlpatterns = [
     path("flows/<flow_id:flow_id>/runs/<run_key:run_id>/", runs.run_by_key, name="run_by_key"),
     path("runs/", runs.run_list, name="run_list"),
     path("runs/<int:run>/", runs.run_detail, name="run_detail"),
+    path(
+        "runs/<int:run>/mapped/<flow_id:task_id>/",
+        mapped_tasks.mapped_task,
+        name="mapped_task",
+    ),
     path("runs/<int:run>/clear/", clear.run_clear, name="run_clear"),
     path("runs/clear/", clear_batch.runs_clear, name="runs_clear"),
     path("runs/freeze/", freezes.runs_freeze, name="runs_freeze"),
@@ -86,6 +92,11 @@ urlpatterns = [
     ),
     path("task-instances/clear/", clear_batch.task_instances_clear, name="task_instances_clear"),
     path("task-instances/freeze/", freezes.task_instances_freeze, name="task_instances_freeze"),
+    path(
+        "task-instances/terminate/",
+        task_instances.task_instances_terminate,
+        name="task_instances_terminate",
+    ),
     path("task-instances/mark/", mark.task_instances_mark, name="task_instances_mark"),
     path("task-instances/<int:ti>/mark/", mark.task_instance_mark, name="task_instance_mark"),
     path(

@@ -163,6 +163,26 @@ def make_task_instance(*, run: Run | None = None, **overrides: Any) -> TaskInsta
     return TaskInstance.objects.create(**values)
 
 
+def make_mapped(run: Run, task_id: str, **numbers: int) -> list[TaskInstance]:
+    """Instances of a mapped task, by index from 0 on: so many in each state, in this order."""
+    wanted = [state for state, number in numbers.items() for _ in range(number)]
+    return TaskInstance.objects.bulk_create(
+        TaskInstance(
+            run=run,
+            shard=run.shard,
+            task_id=task_id,
+            map_index=index,
+            state=state,
+            is_open=state not in states.TASK_TERMINAL,
+            pool="default",
+            queue="default",
+            started_at=at(index) if state in {"running", "success", "failed"} else None,
+            ended_at=at(index + 1) if state in states.TASK_TERMINAL else None,
+        )
+        for index, state in enumerate(wanted)
+    )
+
+
 def make_attempt(*, ti: TaskInstance | None = None, **overrides: Any) -> Attempt:
     """An attempt. Current unless set aside, and then it is its task instance's own attempt."""
     number = next(_numbers)

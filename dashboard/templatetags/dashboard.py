@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.addresses import carried, changed, is_lens_on
 from dashboard.markdown import rendered
-from dashboard.pictures import WORST_FIRST
+from dashboard.pictures import WORST_FIRST, worst_of
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import states
 from scheduler_app.rules.retry import told_rules
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from django.template import Context
 
+    from dashboard.acts import Subject
     from dashboard.listing import Listing
     from scheduler_app.queries.freezes import FreezeRow
     from scheduler_app.queries.lens import Counts
@@ -328,6 +329,12 @@ def diff_lines(lines: Sequence[str]) -> SafeString:
 
 
 @register.filter
+def worst(tally: Mapping[str, int]) -> str:
+    """The state that several show together: trouble first."""
+    return worst_of(tally)
+
+
+@register.filter
 def split_words(text: str) -> list[str]:
     """The words of the text."""
     return text.split()
@@ -374,6 +381,18 @@ def retry_rules(task: TaskDefinition) -> list[str]:
 def grouped(value: int) -> str:
     """The number with its thousands apart."""
     return f"{value:,}"
+
+
+@register.filter
+def numbered(subjects: Sequence[Subject]) -> int:
+    """How many records these lines of a preview stand for."""
+    return sum(one.number for one in subjects)
+
+
+@register.filter
+def briefly(value: int) -> str:
+    """The number where there is little room: 940, 1k, 12k."""
+    return str(value) if value < 1000 else f"{value // 1000}k"
 
 
 @register.filter

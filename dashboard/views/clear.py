@@ -10,7 +10,7 @@ from django.contrib import messages
 from django.http import HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard import answer
+from dashboard import acts, answer
 from dashboard.addresses import came_from
 from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX, clear_run, clear_task_instances
 from scheduler_app.operations.reasons import REASON_CHARACTERS_MAX
@@ -110,6 +110,8 @@ def _answer(
     context |= {
         "title": title,
         "plan": plan,
+        "included": acts.subjects(plan.included),
+        "excluded": acts.subjects(plan.excluded),
         "valid_minutes": int(PLAN_VALID_S // 60),
         "filters": [(key, label, chosen_filter(options) == key) for key, label in FILTERS],
         "switches": [(key, label, getattr(options, key)) for key, label in switches],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib import messages
-from django.http import HttpResponseRedirect, QueryDict
+from django.http import HttpResponseRedirect
 from django.urls import reverse
 
 from dashboard import acts, answer
-from dashboard.chosen import chosen
+from dashboard.chosen import chosen_or_matching, chosen_task_instances, form_of
 from dashboard.views.clear import (
     FILTERS,
     RELATIVES,
@@ -22,9 +22,8 @@ from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX
 from scheduler_app.operations.clear_batch import batch, carry_out_batch, go_on, plan_batch
 from scheduler_app.operations.reasons import REASON_CHARACTERS_MAX
 from scheduler_app.operations.undo_clear import undo_clear
-from scheduler_app.queries import lens, runs, task_instances
-from scheduler_app.queries.filters import RunFilter, TaskInstanceFilter
-from scheduler_app.queries.list_filter import LIMIT_MAX
+from scheduler_app.queries import runs
+from scheduler_app.queries.filters import RunFilter
 from scheduler_app.rules.clear import PLAN_VALID_S
 from scheduler_app.rules.errors import Conflict, InvalidInput
 
@@ -36,10 +35,8 @@ if TYPE_CHECKING:
 
     from dashboard.answer import Reading
     from scheduler_app.operations.clear_batch import Batch
-    from scheduler_app.queries.list_filter import ListFilter
 
 CARRIED_S: Final = 10.0  # how long one request carries out plans; the rest is gone on with by hand
-MATCHED_MAX: Final = 10_000  # rows of a list that one clear may be about
 DATES: Final = (
     ("include_past", "In runs of earlier dates too"),
     ("include_future", "In runs of later dates too"),
@@ -50,7 +47,9 @@ DATES: Final = (
 def runs_clear(request: HttpRequest) -> HttpResponse:
     """What clearing these runs would do; posted with a reason, that plan is carried out."""
     reading = answer.begin(request)
-    ids = _ids(request, reading, runs.NOUN, RunFilter)
+    ids = chosen_or_matching(
+        request, reading.scope, runs.NOUN, RunFilter, lambda run: runs.one(reading.scope, run)
+    )
     return _answer(
         request,
         reading,
@@ -66,7 +65,7 @@ def runs_clear(request: HttpRequest) -> HttpResponse:
 def task_instances_clear(request: HttpRequest) -> HttpResponse:
     """What clearing these task instances, of any runs, would do; posted, that plan is carried out."""
     reading = answer.begin(request)
-    ids = _ids(request, reading, task_instances.NOUN, TaskInstanceFilter)
+    ids = chosen_task_instances(request, reading.scope)
     given = request.POST if request.method == "POST" else request.GET
     return _answer(
         request,
@@ -123,41 +122,6 @@ def clear_undo(request: HttpRequest, plan: UUID) -> HttpResponse:
     return acts.answer_sheet(request, reading, sheet=sheet, act=act, back=back)
 
 
-def _ids(
-    request: HttpRequest, reading: Reading, noun: lens.Noun[Any], kind: type[ListFilter]
-) -> list[int]:
-    """Those that the address names one by one, or all that a list's filters match.
-
-    Raises ``InvalidInput`` for none and for too many.
-    """
-    given = request.POST if request.method == "POST" else request.GET
-    if "all" not in given:
-        return chosen(request, lambda number: _see(reading, noun, number))
-    query = QueryDict(given["all"])
-    asked = kind.from_query(query, ignore=frozenset({"cursor", "limit", "filtered", "order"}))
-    asked = asked.evolve(limit=LIMIT_MAX)
-    found: list[int] = []
-    while True:
-        page = lens.page(noun, asked, reading.scope)
-        found += [row.id for row in page.rows]
-        if len(found) > MATCHED_MAX:
-            raise InvalidInput(
-                f"More than {MATCHED_MAX} match: narrow the filter.", parameter="all"
-            )
-        if not page.next_cursor:
-            break
-        asked = asked.evolve(cursor=page.next_cursor)
-    if not found:
-        raise InvalidInput("Nothing matches any more: look at the list again.", parameter="all")
-    return found
-
-
-def _see(reading: Reading, noun: lens.Noun[Any], number: int) -> object:
-    if noun is runs.NOUN:
-        return runs.one(reading.scope, number)
-    return task_instances.one(reading.scope, number)
-
-
 def _answer(
     request: HttpRequest,
     reading: Reading,
@@ -203,8 +167,7 @@ def _answer(
         "switches": [(key, label, bool(given.get(key))) for key, label in switches],
         "hidden": [key for key, _ in switches if given.get(key)],
         "only": chosen_filter(options),
-        "form_all": given.get("all", ""),
-        "form_ids": [] if given.get("all") else list(ids),
+        **form_of(request, ids),
         "back": back,
         "next": given.get("next") or back,
         "valid_minutes": int(PLAN_VALID_S // 60),

@@ -11,11 +11,12 @@ from django.urls import reverse
 
 from dashboard import acts, answer
 from dashboard.addresses import came_from
-from dashboard.chosen import chosen
+from dashboard.chosen import chosen_or_matching, chosen_task_instances, form_of
 from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX
 from scheduler_app.operations.mark import Reach, mark_runs, mark_task_instances
 from scheduler_app.operations.reasons import REASON_CHARACTERS_MAX
 from scheduler_app.queries import runs, task_instances
+from scheduler_app.queries.filters import RunFilter
 from scheduler_app.rules.errors import Conflict, InvalidInput
 from scheduler_app.rules.mark import RUN_TARGETS, TASK_TARGETS
 
@@ -45,7 +46,7 @@ class _Marking:
     targets: Sequence[str]
     switches: Sequence[tuple[str, str]]
     mark: Callable[..., MarkPlan]
-    ids: Sequence[int] = ()  # of several records, under ``id`` in the address
+    ids: Sequence[int] = ()  # of several records: ticked, or all that the filters of a list match
 
 
 @answer.sheet
@@ -70,7 +71,9 @@ def run_mark(request: HttpRequest, run: int) -> HttpResponse:
 def runs_mark(request: HttpRequest) -> HttpResponse:
     """The same for several runs, which the address names."""
     reading = answer.begin(request)
-    ids = chosen(request, lambda run: runs.one(reading.scope, run))
+    ids = chosen_or_matching(
+        request, reading.scope, runs.NOUN, RunFilter, lambda run: runs.one(reading.scope, run)
+    )
     return _answer(
         request,
         reading,
@@ -107,7 +110,7 @@ def task_instance_mark(request: HttpRequest, ti: int) -> HttpResponse:
 def task_instances_mark(request: HttpRequest) -> HttpResponse:
     """The same for several task instances, which the address names."""
     reading = answer.begin(request)
-    ids = chosen(request, lambda ti: task_instances.one(reading.scope, ti))
+    ids = chosen_task_instances(request, reading.scope)
     return _answer(
         request,
         reading,
@@ -160,7 +163,7 @@ def _answer(request: HttpRequest, reading: Reading, marking: _Marking) -> HttpRe
         "targets": [(target, target == state) for target in marking.targets],
         "switches": [(key, label, bool(given.get(key))) for key, label in marking.switches],
         "hidden": [key for key, _ in marking.switches if given.get(key)],
-        "ids": marking.ids,
+        **form_of(request, marking.ids),
         "back": marking.back,
         "next": given.get("next") or marking.back,
         "reason_max": REASON_CHARACTERS_MAX,
@@ -173,16 +176,9 @@ def _reach(given: Mapping[str, str]) -> Reach:
     return Reach(**{key: bool(given.get(key)) for key in Reach.__dataclass_fields__})
 
 
-def _subjects(found: Sequence[Any], keys: Mapping[int, str]) -> list[acts.Subject]:
+def _subjects(found: Sequence[Any], keys: Mapping[int, str]) -> tuple[acts.Subject, ...]:
     """Named with their run where there are several."""
-    return [
-        acts.Subject(
-            name=f"{one.name} of {keys[one.run_id]}" if one.run_id in keys else one.name,
-            state=one.state,
-            effect=one.effect,
-        )
-        for one in found
-    ]
+    return acts.subjects(found, [keys.get(one.run_id, "") for one in found])
 
 
 def _told(plan: MarkPlan) -> str:

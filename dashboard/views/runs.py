@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from dashboard.answer import Reading
+    from dashboard.listing import Listing
     from scheduler_app.queries.attempts import AttemptDetail, AttemptRow
     from scheduler_app.queries.runs import RunRow
+    from scheduler_app.queries.scope import Scope
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
 FIELDS: Final = ("flow_id", "state", "run_type", "run_id", "started_at_gte", "started_at_lte")
@@ -165,14 +167,33 @@ def _summary(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, A
         request,
         reading,
         TaskInstanceFilter,
-        task_instances.page,
+        folded_page,
         noun="task instances",
         fields=("state", "task_id", "group", "pool", "queue"),
         order="id",
         limit=TASKS_LIMIT,
         run=(run.id,),
     )
-    return {"list": found, "of": of_task_instances(reading, found.rows)}
+    return {"list": found, **about_rows(reading, found)}
+
+
+def folded_page(asked: TaskInstanceFilter, scope: Scope) -> lens.Page[TaskInstanceRow]:
+    """The page of the list, with one row for all instances of a mapped task where that can be."""
+    if task_instances.can_fold(asked):
+        return task_instances.page_folded(asked, scope)
+    return task_instances.page(asked, scope)
+
+
+def about_rows(reading: Reading, found: Listing[TaskInstanceRow]) -> dict[str, Any]:
+    """What the rows of a list of task instances are told with: their attempts, and what is folded."""
+    assert isinstance(found.asked, TaskInstanceFilter)
+    folds = (
+        task_instances.folds(found.asked, reading.scope, found.rows)
+        if task_instances.can_fold(found.asked)
+        else {}
+    )
+    alone = tuple(row for row in found.rows if row.id not in folds)
+    return {"folds": folds, "of": of_task_instances(reading, alone)}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -224,7 +245,7 @@ def _graph(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any
     )
     cells = task_instances.cells(reading.scope, [run.id])[run.id]
     aside = AttemptFilter(run=(run.id,), filtered=Lens.ONLY, limit=ATTEMPTS_LIMIT)
-    with_filtered = {row.ti for row in attempts.page(aside, reading.scope).rows if row.ti}
+    with_filtered = {row.task_id for row in attempts.page(aside, reading.scope).rows if row.task_id}
     definition = version.graph()
     units = groups.of_cells(reading.scope, run.id, definition, cells)
     picture = picture_of(
@@ -366,6 +387,7 @@ def _filtered(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, 
     return {
         "lists": {"tasks": tasks, "attempts": tries, "events": events, "run_attempts": goes},
         "of": of_task_instances(reading, tasks.rows),
+        "folds": {},
         "filtered_number": sum(one.filtered for one in counts),
         "record_number": sum(one.total for one in counts),
     }

@@ -9,11 +9,15 @@ from uuid import UUID
 from django.urls import reverse
 
 from dashboard import acts, answer, listing, story
+from dashboard.chosen import chosen_task_instances, form_of
 from dashboard.logs import log_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
-from dashboard.views.runs import of_task_instances
+from dashboard.views.runs import about_rows, folded_page
 from scheduler_app.operations.set_next_retry import set_next_retry
-from scheduler_app.operations.terminate import terminate_task_instance
+from scheduler_app.operations.terminate import (
+    terminate_task_instance,
+    terminate_task_instances,
+)
 from scheduler_app.queries import (
     artifacts,
     attempts,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
 FIELDS: Final = ("flow_id", "run_id", "task_id", "state", "pool", "queue", "started_at_gte")
+REFUSALS_TOLD: Final = 20
 TABS: Final = ("attempts", "log", "checkpoints", "callbacks", "events", "details")
 
 
@@ -53,11 +58,11 @@ def task_instance_list(request: HttpRequest) -> HttpResponse:
         request,
         reading,
         TaskInstanceFilter,
-        task_instances.page,
+        folded_page,
         noun="task instances",
         fields=FIELDS,
     )
-    context = {"list": found, "of": of_task_instances(reading, found.rows), "with_run": True}
+    context = {"list": found, **about_rows(reading, found), "with_run": True}
     return answer.answer(
         request, "dashboard/task_instance_list.html", reading, context, topics=["runs"]
     )
@@ -239,6 +244,42 @@ def task_instance_terminate(request: HttpRequest, ti: int) -> HttpResponse:
         act=act,
         back=reverse("dashboard:task_instance_detail", args=[ti]),
     )
+
+
+@answer.sheet
+def task_instances_terminate(request: HttpRequest) -> HttpResponse:
+    """The same for several, which the address names or its filters match."""
+    reading = answer.begin(request)
+    ids = chosen_task_instances(request, reading.scope)
+    actor = request.user.get_username()
+    form = form_of(request, ids)
+
+    def sheet() -> acts.Sheet:
+        plan = terminate_task_instances(ti_ids=ids, actor=actor, dry_run=True)
+        number = len(plan.included)
+        return acts.Sheet(
+            title=f"Terminate {len(ids):,} task instance{'' if len(ids) == 1 else 's'}",
+            button=f"Terminate {number:,} unfinished task{'' if number == 1 else 's'}",
+            effects=[
+                "Tasks behind them go by their trigger rules, as after any failure.",
+                *(f"Left alone: {one.why}" for one in plan.refused[:REFUSALS_TOLD]),
+            ],
+            included=acts.subjects(plan.included),
+            excluded=acts.subjects(plan.excluded),
+            hidden=[
+                *([("all", form["form_all"])] if form["form_all"] else []),
+                *(("id", str(number)) for number in form["form_ids"]),
+            ],
+        )
+
+    def act(reason: str) -> str:
+        plan = terminate_task_instances(ti_ids=ids, actor=actor, reason=reason)
+        number = len(plan.included)
+        told = f"{number:,} task instance{' was' if number == 1 else 's were'} terminated."
+        return f"{told} {plan.refused[0].why}" if plan.refused else told
+
+    back = reverse("dashboard:task_instance_list")
+    return acts.answer_sheet(request, reading, sheet=sheet, act=act, back=back)
 
 
 @answer.sheet

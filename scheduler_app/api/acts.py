@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from scheduler_app.api import bodies
+from scheduler_app.api.tasks_named import TasksNamedSerializer
 from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX
 from scheduler_app.rules.freezing import Mode
 
@@ -64,8 +65,8 @@ class TaskInstanceMarkRequestSerializer(MarkRequestSerializer):
     include_future = serializers.BooleanField(required=False, default=False)
 
 
-class RunMarkRequestSerializer(TaskInstanceMarkRequestSerializer):
-    """The whole run, or the task instances of it that are named."""
+class RunMarkRequestSerializer(TasksNamedSerializer, TaskInstanceMarkRequestSerializer):
+    """The whole run, or the task instances, tasks or group of it that are named."""
 
     task_instances = serializers.ListField(
         child=serializers.IntegerField(),
@@ -73,6 +74,30 @@ class RunMarkRequestSerializer(TaskInstanceMarkRequestSerializer):
         allow_null=True,
         default=None,
         allow_empty=False,
+    )
+
+
+class RunsMarkRequestSerializer(MarkRequestSerializer):
+    """Which runs: those that are named, or all that the address filters."""
+
+    runs = serializers.ListField(
+        child=serializers.IntegerField(), required=False, allow_null=True, default=None
+    )
+
+
+class TaskInstancesMarkRequestSerializer(TaskInstanceMarkRequestSerializer):
+    """Which task instances, of any runs: those that are named, or all that the address filters."""
+
+    task_instances = serializers.ListField(
+        child=serializers.IntegerField(), required=False, allow_null=True, default=None
+    )
+
+
+class TaskInstancesActRequestSerializer(ActRequestSerializer):
+    """The same, with nothing but the reason."""
+
+    task_instances = serializers.ListField(
+        child=serializers.IntegerField(), required=False, allow_null=True, default=None
     )
 
 
@@ -111,6 +136,14 @@ class MarkPlanSerializer(serializers.Serializer[Any]):
     included = MarkedSerializer(many=True)
     excluded = MarkedSerializer(many=True)
     callbacks = serializers.BooleanField()
+    dry_run = serializers.BooleanField()
+
+
+class TerminationsSerializer(serializers.Serializer[Any]):
+    """What terminating task instances of any runs does, by run."""
+
+    runs = TerminationPlanSerializer(source="plans", many=True)
+    refused = RefusedRunSerializer(many=True)
     dry_run = serializers.BooleanField()
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
-from scheduler_app.api import bodies
+from scheduler_app.api import bodies, matching
 from scheduler_app.api.acts import ActRequestSerializer
-from scheduler_app.api.reading import ApiView, asked_for
+from scheduler_app.api.reading import ApiView
+from scheduler_app.api.tasks_named import TasksNamedSerializer
 from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX, clear_run, clear_task_instances
 from scheduler_app.operations.clear_batch import Batch, batch, carry_out_batch, go_on, plan_batch
 from scheduler_app.operations.reaching import of_run
 from scheduler_app.operations.undo_clear import undo_clear
-from scheduler_app.queries import lens, rights, runs, task_instances
-from scheduler_app.queries.filters import RunFilter, TaskInstanceFilter
-from scheduler_app.queries.list_filter import LIMIT_MAX
+from scheduler_app.queries import rights, runs, task_instances
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import InvalidInput
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from rest_framework.request import Request
 
-    from scheduler_app.queries.list_filter import ListFilter
-    from scheduler_app.queries.scope import Scope
 
 RELATIVES: Final = ("include_upstream", "include_downstream")
 
@@ -57,32 +54,9 @@ class ClearRequestSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
-@extend_schema_field({"oneOf": [{"type": "string"}, {"type": "array", "items": {}}]})
-class TaskField(serializers.Field[Any, Any, Any, Any]):
-    """A task id, for all of its map indexes, or ``[task id, map index]`` for one of them."""
-
-    def to_internal_value(self, data: Any) -> tuple[str, int | None]:
-        """The id and the index, or the id alone."""
-        match data:
-            case str():
-                return data, None
-            case [str() as task_id, int() as index] if not isinstance(index, bool):
-                return task_id, index
-        message = "Give a task id, or [task id, map index]."
-        raise serializers.ValidationError(message)
-
-    def to_representation(self, value: Any) -> Any:
-        """As it was given."""
-        return value
-
-
-class RunClearRequestSerializer(ClearRequestSerializer):
+class RunClearRequestSerializer(TasksNamedSerializer, ClearRequestSerializer):
     """The whole run, or the tasks of it that are named (then without a new run attempt)."""
 
-    tasks = serializers.ListField(
-        child=TaskField(), required=False, allow_null=True, default=None, allow_empty=False
-    )
-    group = serializers.CharField(required=False, allow_null=True, default=None)
     task_instances = serializers.ListField(
         child=serializers.IntegerField(),
         required=False,
@@ -159,11 +133,7 @@ class RunClear(ApiView):
         if named is None:
             _refuse_relatives(options)
             return _answer(clear_run(run_id=run, actor=actor, options=options, **asked))
-        for ti in named:
-            if task_instances.one(self.scope, ti).run != row.id:
-                raise InvalidInput(
-                    f"Task instance {ti} is not of this run.", field="task_instances"
-                )
+        task_instances.check_of_run(self.scope, row.id, named)
         return _answer(clear_task_instances(ti_ids=named, actor=actor, options=options, **asked))
 
 
@@ -207,7 +177,6 @@ def _answer(plan: object) -> Response:
 CARRIED_S: Final = (
     20.0  # how long one request carries out plans; the rest is gone on with by another
 )
-CHOSEN_MAX: Final = 10_000  # rows of a list that one batch may be about
 
 
 class RunsClearRequestSerializer(ClearRequestSerializer):
@@ -284,13 +253,10 @@ class RunsClear(ApiView):
     def post(self, request: Request) -> Response:
         """A batch of plans, one a run; with ``dry_run`` false and its ``plan_id`` it is carried out."""
         body = bodies.checked(RunsClearRequestSerializer, request)
-        ids = body["runs"]
-        if ids is not None:
-            for run in ids:
-                runs.one(self.scope, run)
-        elif body["plan_id"] is None:
-            ids = _filtered(runs.NOUN, asked_for(RunFilter, request, {}), self.scope, request)
-        return _batched(request, body, run_ids=ids or ())
+        ids: list[int] = []
+        if body["runs"] is not None or body["plan_id"] is None:
+            ids = matching.runs_of(request, self.scope, body["runs"])
+        return _batched(request, body, run_ids=ids)
 
 
 class TaskInstancesClear(ApiView):
@@ -304,17 +270,13 @@ class TaskInstancesClear(ApiView):
     def post(self, request: Request) -> Response:
         """A batch of plans, one a run; with ``dry_run`` false and its ``plan_id`` it is carried out."""
         body = bodies.checked(TaskInstancesClearRequestSerializer, request)
-        ids = body["task_instances"]
-        if ids is not None:
-            for ti in ids:
-                task_instances.one(self.scope, ti)
-        elif body["plan_id"] is None:
-            asked = asked_for(TaskInstanceFilter, request, {})
-            ids = _filtered(task_instances.NOUN, asked, self.scope, request)
+        ids: list[int] = []
+        if body["task_instances"] is not None or body["plan_id"] is None:
+            ids = matching.task_instances_of(request, self.scope, body["task_instances"])
         return _batched(
             request,
             body,
-            ti_ids=ids or (),
+            ti_ids=ids,
             past=body["include_past"],
             future=body["include_future"],
         )
@@ -349,29 +311,6 @@ class ClearUndo(ApiView):
         body = bodies.checked(ActRequestSerializer, request)
         done = undo_clear(plan_id=plan_id, actor=request.user.get_username(), **body)
         return Response(UndoneSerializer(done).data)
-
-
-def _filtered(noun: lens.Noun[Any], asked: ListFilter, scope: Scope, request: Request) -> list[int]:
-    """The rows that the address filters. Raises ``InvalidInput`` for no filter, no row and too many."""
-    if not request.query_params:
-        raise InvalidInput(
-            "Name what is cleared, or filter it in the address as the list does.", field="filter"
-        )
-    found: list[int] = []
-    asked = asked.evolve(limit=LIMIT_MAX)
-    while True:
-        page = lens.page(noun, asked, scope)
-        found += [row.id for row in page.rows]
-        if len(found) > CHOSEN_MAX:
-            raise InvalidInput(
-                f"The filter has more than {CHOSEN_MAX} rows: narrow it.", field="filter"
-            )
-        if not page.next_cursor:
-            break
-        asked = asked.evolve(cursor=page.next_cursor)
-    if not found:
-        raise InvalidInput("The filter has no rows: nothing would be cleared.", field="filter")
-    return found
 
 
 def _batched(request: Request, body: dict[str, Any], **named: Any) -> Response:

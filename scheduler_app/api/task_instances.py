@@ -10,8 +10,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
-from scheduler_app.api import bodies
-from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializer
+from scheduler_app.api import bodies, matching
+from scheduler_app.api.acts import (
+    ActRequestSerializer,
+    TaskInstancesActRequestSerializer,
+    TerminationPlanSerializer,
+    TerminationsSerializer,
+)
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.api.saving import (
     ArtifactSerializer,
@@ -21,7 +26,10 @@ from scheduler_app.api.saving import (
 )
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.set_next_retry import AWAY_MAX, set_next_retry
-from scheduler_app.operations.terminate import terminate_task_instance
+from scheduler_app.operations.terminate import (
+    terminate_task_instance,
+    terminate_task_instances,
+)
 from scheduler_app.queries import artifacts, saving, task_instances, why
 from scheduler_app.queries.filters import TaskInstanceFilter
 
@@ -166,6 +174,23 @@ class TaskInstanceTerminate(ApiView):
         body = bodies.checked(ActRequestSerializer, request)
         plan = terminate_task_instance(ti_id=ti, actor=request.user.get_username(), **body)
         return Response(TerminationPlanSerializer(plan).data)
+
+
+class TaskInstancesTerminate(ApiView):
+    """Ending task instances of any runs."""
+
+    @extend_schema(
+        operation_id="task_instances_terminate_several",
+        request=TaskInstancesActRequestSerializer,
+        responses=TerminationsSerializer,
+    )
+    def post(self, request: Request) -> Response:
+        """They fail without a retry, at once or when they have stopped; ``dry_run`` only says so."""
+        body = bodies.checked(TaskInstancesActRequestSerializer, request)
+        ids = matching.task_instances_of(request, self.scope, body.pop("task_instances"))
+        actor = request.user.get_username()
+        done = terminate_task_instances(ti_ids=ids, actor=actor, **body)
+        return Response(TerminationsSerializer(done).data)
 
 
 class RetryRequestSerializer(ActRequestSerializer):

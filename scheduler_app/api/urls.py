@@ -108,6 +108,7 @@ V1: list[URLPattern | URLResolver] = [
     path("clear-batches/<uuid:batch_id>/", clear.ClearBatchDetail.as_view()),
     path("clear-batches/<uuid:batch_id>/go-on/", clear.ClearBatchGoOn.as_view()),
     path("clears/<uuid:plan_id>/undo/", clear.ClearUndo.as_view()),
+    path("runs/mark/", mark.RunsMark.as_view()),
     path("runs/<int:run>/mark/", mark.RunMark.as_view()),
     path("runs/<int:run>/retry/", run_attempts.RunRetry.as_view()),
     path("runs/<int:run>/cancel-retry/", run_attempts.RunCancelRetry.as_view()),
@@ -132,6 +133,8 @@ V1: list[URLPattern | URLResolver] = [
         task_instances.TaskInstanceDetail,
     ),
     path("task-instances/clear/", clear.TaskInstancesClear.as_view()),
+    path("task-instances/mark/", mark.TaskInstancesMark.as_view()),
+    path("task-instances/terminate/", task_instances.TaskInstancesTerminate.as_view()),
     path("task-instances/<int:ti>/clear/", clear.TaskInstanceClear.as_view()),
     path(
         "task-instances/<int:ti>/checkpoints/<int:checkpoint>/",

@@ -11,11 +11,12 @@ from scheduler_app.operations.clear_batch import carry_out_batch, go_on, plan_ba
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
 from scheduler_app.rules.clear import Options
+from scheduler_app.rules.folded import lines_of
 from scheduler_app.rules.freezing import Mode
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from scheduler_app.operations.clear import ClearPlan
     from scheduler_app.operations.clear_batch import Batch
@@ -36,10 +37,8 @@ def add_act(parser: ArgumentParser) -> None:
 def terminated(plan: TerminationPlan) -> str:
     """The plan as a person reads it."""
     does = "would be terminated" if plan.dry_run else "terminated"
-    lines = [(one.name, one.state, one.effect) for one in plan.included]
-    lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
     said = f"{len(plan.included)} task instances {does}, {len(plan.excluded)} left alone"
-    return f"{table(('TASK', 'WAS', 'THEN'), lines)}\n\n{said}"
+    return f"{table(('TASK', 'WAS', 'THEN'), _lines(plan))}\n\n{said}"
 
 
 def add_mark(parser: ArgumentParser) -> None:
@@ -55,12 +54,8 @@ def marked(plan: MarkPlan) -> str:
     """The plan as a person reads it."""
     does = "would be marked" if plan.dry_run else "marked"
     several = len(plan.runs) > 1
-    keys = {run.id: f"{run.run_key}: " if several else "" for run in plan.runs}
-    lines = [(f"{keys[one.run_id]}{one.name}", one.state, one.effect) for one in plan.included]
-    lines += [
-        (f"{keys[one.run_id]}{one.name}", one.state, f"left alone: {one.effect}")
-        for one in plan.excluded
-    ]
+    keys = {run.id: run.run_key for run in plan.runs} if several else {}
+    lines = _lines(plan, keys)
     said = f"{len(plan.included)} task instances {does}, {len(plan.excluded)} left alone"
     told = [f"Run {run.run_key}: {run.effect}" for run in plan.runs]
     told += [f"Run {run.id} is left alone: {run.why}" for run in plan.refused]
@@ -121,9 +116,30 @@ def _thawed(plan: ThawPlan) -> str:
 
 
 def _subjects(plan: FreezePlan | ThawPlan) -> str:
-    lines = [(one.name, one.state, one.effect) for one in plan.included]
-    lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
-    return table(("TASK", "IS", "THEN"), lines)
+    return table(("TASK", "IS", "THEN"), _lines(plan))
+
+
+def _lines(
+    plan: TerminationPlan | MarkPlan | FreezePlan | ThawPlan | ClearPlan,
+    keys: Mapping[int, str] | None = None,
+) -> list[tuple[str, str, str]]:
+    """What the plan says of each task instance, of many of a mapped task at once.
+
+    ``keys``: what a run is called, where there are several.
+    """
+
+    def told(found: Sequence[Any], before: str) -> list[tuple[str, str, str]]:
+        run_of = [keys[one.run_id] for one in found] if keys else ()
+        return [
+            (
+                one.name if one.number == 1 else f"{one.number} x {one.name}",
+                one.state,
+                f"{before}{one.effect}",
+            )
+            for one in lines_of(found, run_of)
+        ]
+
+    return told(plan.included, "") + told(plan.excluded, "left alone: ")
 
 
 def add_clear_options(parser: ArgumentParser) -> None:
@@ -222,8 +238,6 @@ def batched(plan: Batch) -> str:
 def cleared(plan: ClearPlan) -> str:
     """The plan as a person reads it."""
     does = "would be cleared" if plan.dry_run else "cleared"
-    lines = [(one.name, one.state, one.effect) for one in plan.included]
-    lines += [(one.name, one.state, f"left alone: {one.effect}") for one in plan.excluded]
     said = f"{len(plan.included)} task instances {does}, {len(plan.excluded)} left alone;"
     said += f" at most {plan.worst_case_executions} executions on version {plan.version}"
     if plan.new_run_attempt is not None:
@@ -234,4 +248,4 @@ def cleared(plan: ClearPlan) -> str:
         )
     elif plan.can_be_undone:
         said += f"\nUndo it, while nothing of it has started: manage.py tasks undo {plan.plan_id}"
-    return f"{table(('TASK', 'WAS', 'THEN'), lines)}\n\n{said}"
+    return f"{table(('TASK', 'WAS', 'THEN'), _lines(plan))}\n\n{said}"

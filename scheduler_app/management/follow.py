@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from scheduler_app.queries import attempts, flow_versions, runs, task_instances
@@ -39,7 +39,7 @@ def follow(run: int, say: Callable[[str], None]) -> RunRow:
             return row
         if time.monotonic() - told_at > SILENCE_S:
             told_at = time.monotonic()
-            wait = _waits(row, seen)
+            wait = _waits(row)
             if wait != last_wait:
                 say(f"{_clock()}  {wait}")
                 last_wait = wait
@@ -61,21 +61,30 @@ def errors(run: int) -> Iterator[str]:
         detail = attempts.one(EVERYTHING, row.id)
         error = detail.error or {}
         said = f"{error.get('type', row.outcome)}: {error.get('message', row.outcome_reason)}"
-        yield f"{row.task_id}, try {row.try_number}: {' '.join(said.split())[:500]}"
+        index = "" if row.map_index is None or row.map_index < 0 else f"[{row.map_index}]"
+        yield f"{row.task_id}{index}, try {row.try_number}: {' '.join(said.split())[:500]}"
 
 
 def _moves(run: int, seen: dict[str, str], place: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Name and state of what moved since it was seen, upstream first."""
+    """Name and state of what moved since it was seen, upstream first; a mapped task by its counts."""
     cells = task_instances.cells(EVERYTHING, [run])[run]
+    mapped: dict[str, Counter[str]] = defaultdict(Counter)
+    now: dict[str, str] = {}
     for cell in sorted(cells, key=lambda one: place.get(one.task_id, len(place))):
-        name = cell.task_id if cell.map_index < 0 else f"{cell.task_id}[{cell.map_index}]"
-        if seen.get(name, states.TaskState.NONE) != cell.state:
-            yield name, cell.state
-        seen[name] = cell.state
+        if cell.is_mapped:
+            if cell.filter_code is None:
+                mapped[cell.task_id][cell.state] += cell.number
+                now[f"{cell.task_id}[]"] = task_instances.told_states(mapped[cell.task_id])
+        else:
+            now[cell.task_id] = cell.state
+    for name, state in now.items():
+        if seen.get(name, states.TaskState.NONE) != state:
+            yield name, state
+        seen[name] = state
 
 
-def _waits(row: RunRow, seen: dict[str, str]) -> str:
-    counts = Counter(seen.values())
+def _waits(row: RunRow) -> str:
+    counts = task_instances.state_counts(EVERYTHING, [row.id])[row.id]
     told = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
     waiting = [
         f"{ti.task_id}: {ti.wait.get('detail') or ti.wait.get('code')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Attempt, TaskInstance
+from scheduler_app.operations.reaching import by_run
 from scheduler_app.operations.reasons import check_reason
 from scheduler_app.rules.errors import Conflict, NotAllowed, NotFound
 from scheduler_app.rules.states import RUN_TERMINAL, RunState, TaskState
@@ -58,6 +59,33 @@ class TerminationPlan:
     dry_run: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRun:
+    """One of several runs in which nothing is terminated, and why."""
+
+    id: int
+    why: str  # a sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminations:
+    """What terminating task instances of any runs does, or would do: a plan for each run."""
+
+    plans: tuple[TerminationPlan, ...]
+    refused: tuple[RefusedRun, ...]
+    dry_run: bool
+
+    @property
+    def included(self) -> tuple[Subject, ...]:
+        """Those that end, in all runs."""
+        return tuple(one for plan in self.plans for one in plan.included)
+
+    @property
+    def excluded(self) -> tuple[Subject, ...]:
+        """Those that are left alone, in all runs."""
+        return tuple(one for plan in self.plans for one in plan.excluded)
+
+
 def terminate_run(
     *, run_id: int, actor: str, reason: str = "", dry_run: bool = False
 ) -> TerminationPlan:
@@ -99,6 +127,59 @@ def terminate_task_instance(
         if not dry_run and plan.included:
             _act(plan, run, why=f"{actor} terminated it: {why}")
             _audit(plan, run, actor=actor, reason=why, kind="task_instance", object_id=ti_id)
+    return plan
+
+
+def terminate_task_instances(
+    *, ti_ids: Sequence[int], actor: str, reason: str = "", dry_run: bool = False
+) -> Terminations:
+    """These task instances are asked to end, one transaction and one audit entry a run.
+
+    What has ended, is frozen or was asked before is left alone and says so; of several runs, one that
+    is refused keeps no other from it. Raises as ``terminate_run`` where they are of one run.
+    """
+    why = "" if dry_run else check_reason(reason)
+    named = by_run(ti_ids)
+    plans, refused = [], []
+    for run_id, own in named.items():
+        try:
+            with transaction.atomic():
+                plans.append(_terminate_in(run_id, own, actor=actor, why=why, dry_run=dry_run))
+        except (Conflict, NotAllowed) as error:
+            if len(named) == 1:
+                raise
+            refused.append(RefusedRun(id=run_id, why=str(error)))
+    return Terminations(plans=tuple(plans), refused=tuple(refused), dry_run=dry_run)
+
+
+def _terminate_in(
+    run_id: int, own: Sequence[int], *, actor: str, why: str, dry_run: bool
+) -> TerminationPlan:
+    run = _locked(run_id)
+    found = lock_open(connection.connection, run_id=run_id, ti_ids=list(own))
+    plan = _plan(run, found, dry_run=dry_run)
+    over = set(own) - {one.id for one in found}
+    ended = TaskInstance.objects.filter(pk__in=over).order_by("id")
+    plan = replace(
+        plan,
+        excluded=(
+            *plan.excluded,
+            *(
+                Subject(
+                    id=ti.pk,
+                    task_id=ti.task_id,
+                    map_index=ti.map_index,
+                    state=ti.state,
+                    effect=f"It has ended as {ti.state}.",
+                )
+                for ti in ended
+            ),
+        ),
+    )
+    if not dry_run and plan.included:
+        _act(plan, run, why=f"{actor} terminated it: {why}")
+        first = plan.included[0].id
+        _audit(plan, run, actor=actor, reason=why, kind="task_instance", object_id=first)
     return plan
 
 

@@ -117,19 +117,22 @@ def one(scope: Scope, attempt_id: UUID) -> AttemptDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """How many attempts a task instance has, and how many of them are set aside."""
+    """How many attempts a task of a run has, and how many of them are set aside."""
 
     total: int
     filtered: int
 
 
-def tries_of_runs(scope: Scope, runs: Collection[int]) -> dict[int, Tries]:
-    """For each task instance of these runs that has attempts: how many."""
+def tries_of_runs(scope: Scope, runs: Collection[int]) -> dict[tuple[int, str], Tries]:
+    """For each run and task of it that has attempts: how many, of all map indexes together."""
     counted = (
         visible(scope)
         .filter(run_id__in=runs, ti_id__isnull=False, kind=AttemptKind.TASK)
         .order_by()
-        .values_list("ti_id")
+        .values_list("run_id", "task_id")
         .annotate(total=Count("*"), filtered=Count("filter_code"))
     )
-    return {ti: Tries(total=total, filtered=filtered) for ti, total, filtered in counted}
+    return {
+        (run, task_id): Tries(total=total, filtered=filtered)
+        for run, task_id, total, filtered in counted
+    }

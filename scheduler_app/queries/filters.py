@@ -173,6 +173,7 @@ class TaskInstanceFilter(ListFilter):
     ORDERS: ClassVar[tuple[str, ...]] = (
         "id",
         "task_id",
+        "map_index",
         "priority",
         "queued_at",
         "started_at",

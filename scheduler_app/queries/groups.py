@@ -66,10 +66,10 @@ def of_cells(
     """The same where the version and the task instances of the run have been read already."""
     if not definition.groups:
         return ()
-    states = defaultdict(list)
+    states: dict[str, Counter[str]] = defaultdict(Counter)
     for cell in cells:
         if cell.filter_code is None:
-            states[cell.task_id].append(cell.state)
+            states[cell.task_id][cell.state] += cell.number
     history: dict[str, list[GroupAttemptRow]] = defaultdict(list)
     budgets: dict[str, int] = {}
     visible = scope.owned(Run.objects.filter(pk=run_id), "flow_id")
@@ -96,7 +96,7 @@ def of_cells(
 def _row(
     definition: FlowDefinition,
     group: GroupDefinition,
-    states: Mapping[str, list[str]],
+    states: Mapping[str, Counter[str]],
     history: list[GroupAttemptRow],
     budget_start: int,
 ) -> GroupRow:
@@ -112,7 +112,7 @@ def _row(
         parent=group.parent or None,
         doc=group.doc,
         task_ids=task_ids,
-        states=dict(Counter(state for one in task_ids for state in states.get(one, ()))),
+        states=dict(sum((states[one] for one in task_ids if one in states), Counter[str]())),
         state=None if newest is None else newest.state,
         reason=None if newest is None else newest.reason,
         max_attempts=None if group.retry is None else group.retry.max_attempts,

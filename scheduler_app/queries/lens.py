@@ -217,16 +217,23 @@ def compiled(rows: QuerySet[Any]) -> Statement:
     return Statement(sql=sql, parameters=tuple(parameters), compiler=compiler)
 
 
-def page(noun: Noun[RowT], asked: ListFilter, scope: Scope) -> Page[RowT]:
-    """The page that the filter asks for, with the counts of the whole list."""
+def page(
+    noun: Noun[RowT], asked: ListFilter, scope: Scope, *, window: Q | None = None
+) -> Page[RowT]:
+    """The page that the filter asks for, with the counts of the whole list.
+
+    ``window``: which of the rows stand on pages at all; the counts count the others too.
+    """
     every = noun.rows(scope)
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
-    window = asked.apply(every)
+    listed = asked.apply(every)
+    if window is not None:
+        listed = listed.filter(window)
     if asked.cursor:
-        window = window.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
-    window = window.order_by(*by.expressions())[: asked.limit + 1]
+        listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
+    listed = listed.order_by(*by.expressions())[: asked.limit + 1]
     values, counted = _read(
-        noun, window, asked.matching(every), by, is_exact=asked.count == "exact"
+        noun, listed, asked.matching(every), by, is_exact=asked.count == "exact"
     )
     rows = tuple(noun.row_of(each) for each in values[: asked.limit])
     more = len(values) > asked.limit
@@ -283,6 +290,12 @@ def one(noun: Noun[RowT], scope: Scope, found: Q, what: str) -> RowT:
         what = what.replace("\x00", "�")
         raise errors.NotFound(f"There is no {what}, or you may not see it.")
     return noun.row_of(values)
+
+
+def ids(noun: Noun[Any], asked: ListFilter, scope: Scope, *, at_most: int) -> list[int]:
+    """The keys of all rows that the list shows, in the order of the keys, and one more than allowed."""
+    rows = asked.apply(noun.rows(scope)).order_by(noun.key).values_list(noun.key, flat=True)
+    return list(rows[: at_most + 1])
 
 
 def whole(noun: Noun[Any], asked: ListFilter, scope: Scope) -> QuerySet[Any]:

@@ -101,6 +101,20 @@ class ListFilter:
                 rows = rows.filter(parameter.keep(value))
         return rows
 
+    def narrowing(self) -> frozenset[str]:
+        """The noun's own parameters that are in force."""
+        return frozenset(
+            name for name in self.parameters() if getattr(self, name) not in ((), None)
+        )
+
+    def condition(self, *, but: Collection[str] = ()) -> Q:
+        """What these parameters ask of a row, but for some of them."""
+        known = self.parameters()
+        kept = Q()
+        for name in sorted(self.narrowing() - frozenset(but)):
+            kept &= known[name].keep(getattr(self, name))
+        return kept
+
     def apply(self, rows: QuerySet[ModelT]) -> QuerySet[ModelT]:
         """The rows that the list shows, on all its pages."""
         rows = self.matching(rows)

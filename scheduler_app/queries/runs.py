@@ -10,6 +10,7 @@ from django.db.models import Count, Q
 
 from scheduler_app.models import Run
 from scheduler_app.queries import lens, shown
+from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import RUN_TERMINAL
 
 if TYPE_CHECKING:
@@ -90,6 +91,14 @@ def page(asked: RunFilter, scope: Scope) -> lens.Page[RunRow]:
 def one(scope: Scope, run: int) -> RunRow:
     """The run with this number. Raises ``NotFound``."""
     return lens.one(NOUN, scope, Q(id=run), f"run {run}")
+
+
+def check_all(scope: Scope, wanted: Collection[int]) -> None:
+    """Raises ``NotFound`` for the first run that the scope does not see."""
+    found = set(_rows(scope).filter(id__in=wanted).values_list("id", flat=True))
+    for run in wanted:
+        if run not in found:
+            raise NotFound(f"There is no run {run}, or you may not see it.")
 
 
 def by_key(scope: Scope, flow_id: str, run_id: str) -> RunRow:

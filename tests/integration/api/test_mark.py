@@ -100,3 +100,26 @@ def test_what_is_not_there_is_not_found(api: Client, stranger: Client, run: Run)
     body = {"state": "failed", "reason": "r", "task_instances": [other.pk]}
     assert post(api, f"runs/{run.pk}", body).status_code == 400
     assert post(stranger, f"runs/{run.pk}", {"state": "failed", "reason": "r"}).status_code == 401
+
+
+def test_several_are_marked_by_number_by_filter_by_task_and_by_group(api: Client, run: Run) -> None:
+    mapped = factories.make_mapped(run, "part", failed=4)
+    asked = {"state": "success", "reason": "by hand"}
+    done = post(api, "task-instances", {**asked, "task_instances": [mapped[0].pk]})
+    assert [one["map_index"] for one in done.json()["included"]] == [0]
+    address = f"/api/v1/task-instances/mark/?run={run.pk}&task_id=part&state=failed"
+    found = api.post(address, asked, content_type="application/json").json()
+    assert [one["map_index"] for one in found["included"]] == [1, 2, 3]
+    refused = post(api, "task-instances", asked)
+    assert (refused.status_code, refused.json()["field"]) == (400, "filter")
+    again = post(api, f"runs/{run.pk}", {"state": "skipped", "reason": "r", "tasks": [["part", 2]]})
+    assert [one["map_index"] for one in again.json()["included"]] == [2]
+    unknown = post(api, f"runs/{run.pk}", {"state": "skipped", "reason": "r", "group": "nobody"})
+    assert unknown.status_code == 404
+
+
+def test_runs_are_marked_by_filter(api: Client, run: Run) -> None:
+    address = f"/api/v1/runs/mark/?flow_id={run.flow_id}"
+    body = {"state": "failed", "dry_run": True}
+    plan = api.post(address, body, content_type="application/json").json()
+    assert [one["id"] for one in plan["runs"]] == [run.pk]

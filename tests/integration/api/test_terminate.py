@@ -75,3 +75,17 @@ def test_nobody_terminates_without_a_login_or_what_is_not_there(
     assert post(stranger, f"runs/{run.pk}", {"reason": "r"}).status_code == 401
     assert post(api, "runs/999999", {"reason": "r"}).status_code == 404
     assert post(api, "task-instances/999999", {"reason": "r"}).status_code == 404
+
+
+def test_several_task_instances_are_terminated_and_what_has_ended_is_told(
+    api: Client, run: Run
+) -> None:
+    factories.make_mapped(run, "part", success=2, queued=3)
+    address = f"/api/v1/task-instances/terminate/?run={run.pk}&task_id=part"
+    done = api.post(address, {"reason": "enough"}, content_type="application/json").json()
+    (plan,) = done["runs"]
+    assert [one["map_index"] for one in plan["included"]] == [2, 3, 4]
+    assert [one["effect"] for one in plan["excluded"]] == ["It has ended as success."] * 2
+    states = TaskInstance.objects.filter(task_id="part").order_by("map_index")
+    assert list(states.values_list("state", flat=True)) == ["success"] * 2 + ["failed"] * 3
+    assert Audit.objects.get(action="terminate").reason == "enough"

@@ -90,7 +90,7 @@ def test_mapped_instances_show_the_worst_of_them_and_how_many(scene: Scene, read
             run=ti.run, task_id="clean", map_index=index, state="failed" if index else "success"
         )
     said = [str(a.get("title")) for a in Page(reader, GRID).all("a") if a.get("title")]
-    assert "clean: failed, 3 instances" in said
+    assert "clean: failed, 3 instances: 2 of 3 success, 1 failed" in said
 
 
 def test_the_timeline_has_a_bar_for_each_attempt_and_hatches_what_was_set_aside(

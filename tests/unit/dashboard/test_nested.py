@@ -123,7 +123,7 @@ NESTED = FlowDefinition(
 
 
 def cell(number: int, task_id: str, state: str) -> Cell:
-    return Cell(id=number, task_id=task_id, map_index=-1, state=state, filter_code=None)
+    return Cell(ti=number, task_id=task_id, is_mapped=False, state=state, filter_code=None)
 
 
 def test_a_folded_group_shows_the_worst_of_its_tasks_and_how_many_there_are() -> None:

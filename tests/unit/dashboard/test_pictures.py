@@ -13,7 +13,7 @@ FLOW = FlowDefinition(
 
 def cell(number: int, task_id: str, state: str, code: str | None = None, index: int = -1) -> Cell:
     """A task instance as a picture knows it."""
-    return Cell(id=number, task_id=task_id, map_index=index, state=state, filter_code=code)
+    return Cell(ti=number, task_id=task_id, is_mapped=index >= 0, state=state, filter_code=code)
 
 
 def test_a_picture_without_a_run_shows_no_states() -> None:
@@ -21,21 +21,30 @@ def test_a_picture_without_a_run_shows_no_states() -> None:
     assert {box.state for box in picture.boxes} == {None}
 
 
-def test_a_task_of_several_instances_shows_the_worst_and_their_number() -> None:
-    cells = [cell(1, "a", "success", index=0), cell(2, "a", "failed", index=1)]
-    box = next(b for b in pictures.picture_of(FLOW, cells).boxes if b.node.task_id == "a")
-    assert (box.state, box.note, box.ti) == ("failed", "×2", None)
+def test_a_mapped_task_is_one_box_with_the_worst_of_its_states_and_how_many_are_done() -> None:
+    cells = [
+        Cell(ti=1, task_id="a", is_mapped=True, state="success", filter_code=None, number=900),
+        Cell(ti=901, task_id="a", is_mapped=True, state="failed", filter_code=None, number=3),
+        Cell(ti=904, task_id="a", is_mapped=True, state="queued", filter_code=None, number=597),
+    ]
+    picture = pictures.picture_of(FLOW, cells)
+    box = next(b for b in picture.boxes if b.node.task_id == "a")
+    assert (box.state, box.note, box.ti) == ("failed", "903/1,500", None)
+    assert (box.is_mapped, box.instances) == (True, 1500)
+    assert box.told == "900 of 1,500 success, 597 queued, 3 failed"
+    other = next(b for b in picture.boxes if b.node.task_id == "b")
+    assert box.node.width > other.node.width, "it has room for the numbers"
 
 
 def test_a_filtered_instance_does_not_speak_for_its_task() -> None:
     cells = [cell(1, "a", "failed", "removed_from_flow", 0), cell(2, "a", "success", index=1)]
     box = next(b for b in pictures.picture_of(FLOW, cells).boxes if b.node.task_id == "a")
-    assert (box.state, box.ti, box.has_filtered) == ("success", 2, True)
+    assert (box.state, box.instances, box.has_filtered) == ("success", 1, True)
 
 
 def test_filtered_attempts_put_a_mark_on_their_task() -> None:
     cells = [cell(1, "a", "success"), cell(2, "b", "success")]
-    marked = {b.node.task_id: b.has_filtered for b in pictures.picture_of(FLOW, cells, {2}).boxes}
+    marked = {b.node.task_id: b.has_filtered for b in pictures.picture_of(FLOW, cells, {"b"}).boxes}
     assert marked == {"a": False, "b": True}
 
 
