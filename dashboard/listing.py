@@ -34,7 +34,13 @@ EXPORTED: Final = frozenset(
     | {"lease events", "take-overs", "take-over items", "inquiries"}
     | {"records", "ghosts", "ghost audits", "incidents", "backfills", "backfill dates"}
 )
-WORDS: Final = {"q": "name contains", "noun": "record", "at_gte": "from", "at_lte": "until"}
+WORDS: Final = {
+    "q": "name contains",
+    "map_label": "label contains",
+    "noun": "record",
+    "at_gte": "from",
+    "at_lte": "until",
+}
 HINTS: Final = {"date-time": "2026-01-31T02:00Z"}
 
 

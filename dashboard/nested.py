@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 TITLE_HEIGHT: Final = 26.0
 NOTE_WIDTH: Final = 100.0  # "12 tasks, 2 of 3" behind the name of a group
 FRAME_WIDTH_MIN: Final = 150.0
+NUMBERS_WIDTH: Final = 46.0  # "4,812/5,000" of a mapped task takes that more than "12 tasks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,8 @@ def _within(
     for task in definition.tasks:
         if task.group == container and task.task_id in mapped:
             name = task.task_id.removeprefix(prefix)
-            sizes[task.task_id] = (_text_width(name), graph.NODE_HEIGHT)
+            width = min(_text_width(name) + NUMBERS_WIDTH, graph.NODE_WIDTH_MAX + NOTE_WIDTH)
+            sizes[task.task_id] = (width, graph.NODE_HEIGHT)
     upstream = _edges(definition.tasks, folding, container, inner)
     kept, undrawn = _without_cycles(upstream)
     named = _names(upstream, container)

@@ -13,7 +13,7 @@ from scheduler_app.rules.errors import NotFound
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
-FIELDS: Final = ("state", "map_index", "pool", "queue", "started_at_gte")
+FIELDS: Final = ("state", "map_index", "map_label", "pool", "queue", "started_at_gte")
 LIMIT: Final = 100  # instances a page
 
 

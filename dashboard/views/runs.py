@@ -169,7 +169,7 @@ def _summary(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, A
         TaskInstanceFilter,
         folded_page,
         noun="task instances",
-        fields=("state", "task_id", "group", "pool", "queue"),
+        fields=("state", "task_id", "map_label", "group", "pool", "queue"),
         order="id",
         limit=TASKS_LIMIT,
         run=(run.id,),

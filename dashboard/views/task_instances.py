@@ -45,7 +45,16 @@ if TYPE_CHECKING:
     from scheduler_app.queries.attempts import AttemptDetail
     from scheduler_app.queries.task_instances import TaskInstanceRow
 
-FIELDS: Final = ("flow_id", "run_id", "task_id", "state", "pool", "queue", "started_at_gte")
+FIELDS: Final = (
+    "flow_id",
+    "run_id",
+    "task_id",
+    "map_label",
+    "state",
+    "pool",
+    "queue",
+    "started_at_gte",
+)
 REFUSALS_TOLD: Final = 20
 TABS: Final = ("attempts", "log", "checkpoints", "callbacks", "events", "details")
 
@@ -80,6 +89,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         "ti": row,
         "why": why.explain(reading.scope, row),
         "tab": tab,
+        "beside": task_instances.beside(reading.scope, row),
         "attempt": _current(reading, row, of_tab.get("log_attempt")),
         "near": leadership.near_task_instance(reading.scope, ti) if tab == TABS[0] else (),
         "artifacts": artifacts.newest(artifacts.of_task(row)) if tab == TABS[0] else (),

@@ -193,7 +193,7 @@ def task_instance(row: TaskInstanceRow, family: Family) -> Json:
         "executor": None,
         "executor_config": "{}",
         "note": getattr(row, "note", None) or None,
-        "rendered_map_index": None,
+        "rendered_map_index": _rendered_index(row),
         "rendered_fields": {},
         "trigger": None,
         "triggerer_job": None,
@@ -208,6 +208,13 @@ def task_instance(row: TaskInstanceRow, family: Family) -> Json:
             "wait": row.wait,
         },
     }
+
+
+def _rendered_index(row: TaskInstanceRow) -> str | None:
+    """What people see in place of the index: its label, or else the index; of a mapped one alone."""
+    if row.map_index < 0:
+        return None
+    return row.map_label or str(row.map_index)
 
 
 def task_instance_try(row: TaskInstanceRow, attempt: AttemptRow) -> Json:

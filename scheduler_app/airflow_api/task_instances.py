@@ -56,7 +56,7 @@ UNSUPPORTED: Final = (
     *("cursor", "executor", "version_number", "operator", "task_group_id"),
     *(f"updated_at_{compare}" for compare in parameters.COMPARED),
     *(f"duration_{compare}" for compare in parameters.COMPARED),
-    *("operator_name_pattern", "rendered_map_index_pattern"),
+    "operator_name_pattern",
 )
 STATES: Final = tuple(state.value for state in TaskState)
 LISTED_MAX: Final = 100
@@ -98,6 +98,7 @@ class TaskInstanceList(AirflowView):
         where &= parameters.numbers(request, "try_number", "try_number")
         where &= parameters.numbers(request, "map_index", "map_index")
         where &= parameters.ranges(request, TIMES)
+        where &= parameters.pattern(request, "rendered_map_index", "map_label")
         where &= parameters.pattern(request, "dag_id", "run__flow__flow_id")
         where &= parameters.pattern(request, "run_id", "run__run_key")
         where &= parameters.pattern(request, "task_id", "task_id")

@@ -46,6 +46,7 @@ class TaskInstanceSerializer(StandingSerializer):
     run = serializers.IntegerField()
     task_id = serializers.CharField()
     map_index = serializers.IntegerField()
+    map_label = serializers.CharField(allow_null=True)
     shard = serializers.IntegerField()
     state = serializers.CharField()
     state_beneath = serializers.CharField()

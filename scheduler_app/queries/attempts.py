@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, Subquery
 from django.db.models.fields.json import KeyTextTransform
 
-from scheduler_app.models import Attempt
+from scheduler_app.models import Attempt, TaskInstance
 from scheduler_app.queries import lens, saving
 from scheduler_app.rules.states import AttemptKind
 
@@ -35,6 +35,7 @@ class AttemptRow(lens.Standing):
     ti: int | None
     task_id: str | None
     map_index: int | None
+    map_label: str | None  # of its task instance
     kind: str
     callback_on: str | None  # of a callback: what it is about, and what is called
     callback_name: str | None
@@ -87,6 +88,10 @@ _COLUMNS: Final[Mapping[str, str | Combinable]] = {
     "run_id": "run__run_key",
     "run": "run_id",
     "ti": "ti_id",
+    # A subquery, not a join: ghosts have no task instance.
+    "map_label": Subquery(
+        TaskInstance.objects.filter(id=OuterRef("ti_id")).values("map_label")[:1]
+    ),
     "callback_on": KeyTextTransform("on", "callback"),
     "callback_name": KeyTextTransform("name", "callback"),
     "callback_group": KeyTextTransform("group", "callback"),

@@ -83,6 +83,13 @@ def _any_part(parts: tuple[str, ...]) -> Q:
     return kept
 
 
+def _any_label(parts: tuple[str, ...]) -> Q:
+    kept = Q()
+    for part in parts:
+        kept |= Q(map_label__icontains=part)
+    return kept
+
+
 def _any_callback(ons: tuple[str, ...]) -> Q:
     return Q(kind=states.AttemptKind.CALLBACK, callback__on__in=ons)
 
@@ -187,6 +194,7 @@ class TaskInstanceFilter(ListFilter):
     # With ``run`` or ``flow_id``: the tasks of these groups.
     group: tuple[str, ...] = field(default=(), metadata=text_by(lambda _: Q()))
     map_index: tuple[int, ...] = field(default=(), metadata=number_of("map_index"))
+    map_label: tuple[str, ...] = field(default=(), metadata=text_by(_any_label))  # a part of it
     state: tuple[str, ...] = field(
         default=(), metadata=choice_by(shown.task_states, shown.TASK_STATES)
     )

@@ -38,6 +38,7 @@ class TaskInstanceRow(lens.Standing):
     run: int
     task_id: str
     map_index: int
+    map_label: str | None  # what people see beside the index, where its task says how
     shard: int
     state: str  # ``frozen`` while a freeze holds it, unless it has ended
     state_beneath: str
@@ -99,6 +100,15 @@ class Cell:
     state: str
     filter_code: str | None
     number: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """Another instance of the same mapped task of the same run."""
+
+    ti: int
+    index: int
+    label: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +302,21 @@ def _fold(run: int, task_id: str, parts: list[_OfState], aside: list[_OfState]) 
 def one(scope: Scope, ti: int) -> TaskInstanceRow:
     """The task instance with this number. Raises ``NotFound``."""
     return lens.one(NOUN, scope, Q(id=ti), f"task instance {ti}")
+
+
+def beside(scope: Scope, row: TaskInstanceRow) -> dict[str, Neighbour]:
+    """Of a mapped instance: the one before it and the one after it, current ones, where there are some."""
+    if row.map_index < 0:
+        return {}
+    same = _rows(scope).filter(run_id=row.run, task_id=row.task_id, filter_code__isnull=True)
+    before = same.filter(map_index__lt=row.map_index, map_index__gte=0).order_by("-map_index")
+    after = same.filter(map_index__gt=row.map_index).order_by("map_index")
+    columns = ("id", "map_index", "map_label")
+    found = before.values_list(*columns)[:1].union(after.values_list(*columns)[:1], all=True)
+    return {
+        "previous" if index < row.map_index else "next": Neighbour(ti=ti, index=index, label=label)
+        for ti, index, label in found
+    }
 
 
 def runs_of(scope: Scope, tis: Collection[int]) -> dict[int, int]:

@@ -18,6 +18,8 @@ const KEYS = [
   ["/", "Go to the first filter", () => document.querySelector("[data-filters] input:not([type=hidden])")?.focus()],
   ["j", "Next row", () => step(1)],
   ["k", "Previous row", () => step(-1)],
+  ["[", "Previous instance of a mapped task", follow(".beside [rel=prev]")],
+  ["]", "Next instance of a mapped task", follow(".beside [rel=next]")],
 ];
 
 function places() {

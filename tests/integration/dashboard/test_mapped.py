@@ -155,3 +155,22 @@ def test_unfinished_instances_are_terminated_together(run: Run, reader: Client) 
     reader.post("/task-instances/terminate/", {"all": str(inputs["all"]), "reason": "enough"})
     ended = TaskInstance.objects.filter(run=run, task_id="second", stop_requested_at__isnull=False)
     assert ended.count() == 185
+
+
+def test_an_instance_says_its_label_and_leads_to_its_neighbours(run: Run, reader: Client) -> None:
+    of_task = TaskInstance.objects.filter(run=run, task_id="second")
+    of_task.filter(map_index=813).update(map_label="customer 17")
+    one, other = (of_task.get(map_index=at) for at in (813, 814))
+    page = Page(reader, f"/task-instances/{one.pk}/")
+    assert not page.faults
+    assert "customer 17" in page.text
+    beside = {str(e.get("rel")): e.get("href") for e in page.all("a") if e.get("rel")}
+    assert beside == {
+        "prev": f"/task-instances/{of_task.get(map_index=812).pk}/",
+        "next": f"/task-instances/{other.pk}/",
+    }
+    first = Page(reader, f"/task-instances/{of_task.get(map_index=0).pk}/")
+    assert [str(e.get("rel")) for e in first.all("a") if e.get("rel")] == ["next"]
+    (found,) = texts(Page(reader, f"/runs/{run.id}/mapped/second/?map_label=TOMER"))
+    assert "second [813] customer 17" in found
+    assert "1 matches these filters" in Page(reader, f"/runs/{run.id}/?map_label=customer").text
