@@ -32,6 +32,7 @@ class AttemptSerializer(StandingSerializer):
     ti = serializers.IntegerField(allow_null=True)
     task_id = serializers.CharField(allow_null=True)
     map_index = serializers.IntegerField(allow_null=True)
+    map_label = serializers.CharField(allow_null=True)
     kind = serializers.CharField()
     callback_on = serializers.CharField(allow_null=True)
     callback_name = serializers.CharField(allow_null=True)
