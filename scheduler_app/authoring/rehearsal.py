@@ -14,7 +14,7 @@ from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.deferral import Defer, Reschedule
 from scheduler_app.authoring.retrying import failure_of
 from scheduler_app.authoring.triggers import EventTrigger, TimeTrigger, Trigger
-from scheduler_app.rules import callbacks, params, retry, run_outcome, ties, values
+from scheduler_app.rules import callbacks, params, retry, run_outcome, ties, timetable, values
 from scheduler_app.rules.errors import InvalidInput, NotFound
 from scheduler_app.rules.states import TASK_TERMINAL, AttemptOutcome, RunState, TaskState
 
@@ -274,14 +274,15 @@ class _Stage:
         return 0.0, event(trigger) if callable(event) else event
 
     def _context(self, one: _Instance) -> Context:
+        interval = timetable.interval_from(self.definition, self.logical_date)
         return Context(
             flow_id=self.definition.flow_id,
             run_id=self.run_id,
             task_id=one.task.task_id,
             map_index=-1,
             logical_date=self.logical_date,
-            data_interval_start=self.logical_date,
-            data_interval_end=self.logical_date,
+            data_interval_start=interval.start,
+            data_interval_end=interval.end,
             conf=self.conf,
             params=self.conf,
             try_number=one.try_number,

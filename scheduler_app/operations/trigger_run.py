@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Flow, Run
-from scheduler_app.rules import params
+from scheduler_app.rules import params, timetable
 from scheduler_app.rules.definition import from_dict
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.rules.run_keys import check_run_key, manual_run_key
@@ -37,7 +37,8 @@ def trigger_run(
 
     ``conf`` is laid over the flow's declared defaults; keys that it does not declare are kept,
     and what it declares has to be as it says.
-    ``logical_date`` must be aware; without one the run has the present time.
+    ``logical_date`` must be aware; without one the run has the present time. Where the schedule
+    has an interval of that date, the run is about the same one; else about that instant alone.
     Raises ``NotFound``, ``InvalidInput`` or ``Conflict`` (the run id exists).
     """
     if conf is not None and not isinstance(conf, Mapping):
@@ -61,6 +62,7 @@ def trigger_run(
         whole = {**definition.params, **(conf or {})}
         params.check(definition.param_schemas, whole)
         at = (logical_date or datetime.now(UTC)).astimezone(UTC)
+        interval = timetable.interval_from(definition, at)
         new_id = create_run(
             connection.connection,
             new=NewRun(
@@ -70,8 +72,8 @@ def trigger_run(
                 run_type=RunType.MANUAL,
                 version_id=flow.current_version.pk,
                 logical_date=at,
-                data_interval_start=at,
-                data_interval_end=at,
+                data_interval_start=interval.start,
+                data_interval_end=interval.end,
                 conf=whole,
                 note=note,
                 actor=actor,

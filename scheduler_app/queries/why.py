@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import connection
 
 from scheduler_app import sql
-from scheduler_app.models import FlowVersion, TaskInstance
+from scheduler_app.models import Attempt, FlowVersion, TaskInstance
 from scheduler_app.queries import task_instances
-from scheduler_app.rules import graph, why
+from scheduler_app.rules import graph, ties, values, why
 from scheduler_app.rules.definition import TriggerRule, from_dict
-from scheduler_app.rules.states import RunState, TaskState
+from scheduler_app.rules.states import AttemptOutcome, RunState, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,7 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
     ti, run, task = read["ti"], read["run"], read["task"] or {}
     wait = ti["wait"] or {}
     upstream = tuple(why.Upstream(**one) for one in read["upstream"])
+    barred_by, undecided_by = _pickers(ti)
     return why.Facts(
         state=ti["state"],
         try_number=ti["try_number"],
@@ -87,6 +88,8 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         rule=task.get("trigger_rule", TriggerRule.ALL_SUCCESS),
         upstream=upstream,
         root_causes=_root_causes(ti, upstream),
+        barred_by=barred_by,
+        undecided_by=undecided_by,
         attempt=_attempt(read["attempt"]),
         trigger=_trigger(read["trigger"]),
         holders=tuple(_holder(scope, one) for one in read["holders"] or ()),
@@ -135,6 +138,36 @@ def _root_causes(ti: Mapping[str, Any], upstream: tuple[why.Upstream, ...]) -> t
         graph.upstream_closure(above, [ti["task_id"]]) if ti["task_id"] in above else frozenset()
     )
     return tuple(task_id for task_id in above if task_id in failed and task_id in before)
+
+
+def _pickers(ti: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The branches and gates before it that did not let it through, and those that have not ended."""
+    if ti["state"] not in (TaskState.NONE, TaskState.SKIPPED):
+        return (), ()
+    version = _definition(ti)
+    if version is None or not any(task.get("picks") for task in version["tasks"]):
+        return (), ()
+    definition = from_dict(version)
+    known = ties.ties_of(definition)
+    pickers = known.picked_by.get(ti["task_id"], ())
+    above = {task.task_id: task.upstream for task in definition.tasks}
+    barred, undecided = [], []
+    found = TaskInstance.objects.filter(run_id=ti["run_id"], task_id__in=pickers).order_by("id")
+    results = dict(
+        Attempt.objects.filter(
+            pk__in=found.filter(state=TaskState.SUCCESS).values("attempt_id"),
+            is_accepted=True,
+            outcome=AttemptOutcome.SUCCESS,
+        ).values_list("id", "result")
+    )
+    for one in found:
+        if one.is_open:
+            undecided.append(one.task_id)
+        elif one.attempt_id in results:
+            choice = values.decode(results[one.attempt_id])
+            if ties.is_barred(known, above, ti["task_id"], one.task_id, choice):
+                barred.append(one.task_id)
+    return tuple(barred), tuple(undecided)
 
 
 def _definition(ti: Mapping[str, Any]) -> dict[str, Any] | None:

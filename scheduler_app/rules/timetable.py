@@ -148,6 +148,12 @@ def intervals_between(
     return found
 
 
+def interval_from(definition: FlowDefinition, logical_date: datetime) -> DataInterval:
+    """What a run of this logical date is about, as the schedule has it; without one that instant."""
+    found = intervals_between(definition, first=logical_date, last=logical_date, at_most=1)
+    return found[0] if found else DataInterval(start=logical_date, end=logical_date)
+
+
 def instant(text: str | None) -> datetime | None:
     """A stored time as an instant."""
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)

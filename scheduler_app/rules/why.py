@@ -132,6 +132,8 @@ class Facts:
     rule: str = TriggerRule.ALL_SUCCESS
     upstream: Sequence[Upstream] = ()
     root_causes: Sequence[str] = ()  # tasks before its upstream that failed by themselves
+    barred_by: Sequence[str] = ()  # branches and gates before it that did not let it through
+    undecided_by: Sequence[str] = ()  # branches and gates before it that have not ended
     attempt: AttemptFacts | None = None
     trigger: TriggerFacts | None = None
     holders: Sequence[Holder] = ()  # longest first
@@ -206,6 +208,11 @@ def _none(facts: Facts) -> Why:
             sentence=f"It waits for {_upstream(unfinished)}; {_RULE_WORDS[facts.rule]}."
             if facts.rule in _RULE_WORDS
             else f"It waits for {_upstream(unfinished)}, by its rule {facts.rule}.",
+        )
+    if facts.undecided_by:
+        return Why(
+            rule="picked",
+            sentence=f"It waits for {_names(facts.undecided_by)}, which may skip it.",
         )
     what = "It has no upstream" if not facts.upstream else "Its upstream has ended as its rule asks"
     return Why(rule="ready", sentence=f"{what}; {_looks(facts)}.")
@@ -487,18 +494,38 @@ def _how_it_failed(facts: Facts) -> str:
     return f"Its code failed on {attempt.process or 'a worker'} at {at}: {said} ({tries})"
 
 
+# Rules that skip a task though nothing before it was skipped.
+_SKIPS_WITHOUT_A_SKIP: Final = frozenset(
+    {TriggerRule.ALL_FAILED, TriggerRule.ALL_SKIPPED, TriggerRule.ONE_DONE}
+)
+
+
 def _skipped(facts: Facts) -> Why:
     skipped = [one for one in facts.upstream if one.state == TaskState.SKIPPED]
-    if facts.rule == TriggerRule.ONE_FAILED and facts.upstream:
+    by_rule = f"rule:{facts.rule}"
+    if facts.mark == TaskState.SKIPPED:
+        pass
+    elif facts.barred_by:
         return Why(
-            rule="rule:one_failed",
+            rule="picked",
+            sentence=f"It was skipped since {_names(facts.barred_by)} did not let it go on.",
+        )
+    elif facts.rule == TriggerRule.ONE_FAILED and facts.upstream:
+        return Why(
+            rule=by_rule,
             sentence="It was skipped since nothing that it comes after failed, by its rule one_failed.",
         )
-    if skipped:
+    elif skipped:
         return Why(
-            rule=f"rule:{facts.rule}",
+            rule=by_rule,
             sentence=f"It was skipped since {_names(one.task_id for one in skipped)} was skipped, by"
             f" its rule {facts.rule}.",
+        )
+    elif facts.upstream and facts.rule in _SKIPS_WITHOUT_A_SKIP:
+        return Why(
+            rule=by_rule,
+            sentence=f"It was skipped: its rule {facts.rule} asks for something else than"
+            f" {_upstream(facts.upstream)}.",
         )
     return Why(
         rule="marked", sentence=f"It was marked as skipped by hand at {_at(facts.ended_at)}."

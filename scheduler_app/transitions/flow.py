@@ -100,7 +100,7 @@ def _flow_for_update(
             },
         )
         cursor.execute(
-            "SELECT folder, path, removed_at, current_version_id, last_interval_start,"
+            "SELECT folder, path, is_paused, removed_at, current_version_id, last_interval_start,"
             " last_interval_end, clock_timestamp() AS now FROM flow WHERE flow_id = %s"
             " FOR NO KEY UPDATE",
             [definition.flow_id],
@@ -173,7 +173,9 @@ def _set_cursor(
         last = timetable.DataInterval(
             start=flow["last_interval_start"], end=flow["last_interval_end"]
         )
-    following = timetable.next_interval_of(definition, last=last, now=flow["now"])
+    following = None
+    if not flow["is_paused"]:  # else it is set by the unpause
+        following = timetable.next_interval_of(definition, last=last, now=flow["now"])
     set_cursor(connection, flow_id=definition.flow_id, following=following)
 
 
@@ -240,14 +242,16 @@ def wrongly_removed(
 
 
 def set_flow_paused(connection: psycopg.Connection[Any], *, flow_id: str, is_paused: bool) -> None:
-    """The flow's schedule creates no new runs, or does again.
+    """The flow's schedule creates no new runs, or does again; of a paused one nothing is due next.
 
     After an unpause the failures that went before no longer count towards the next pause.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE flow SET is_paused = %(paused)s, updated_at = clock_timestamp(),"
-            " scheduled_since = CASE WHEN %(paused)s THEN scheduled_since ELSE clock_timestamp() END"
+            " scheduled_since = CASE WHEN %(paused)s THEN scheduled_since ELSE clock_timestamp() END,"
+            " next_interval_start = CASE WHEN %(paused)s THEN NULL ELSE next_interval_start END,"
+            " next_interval_end = CASE WHEN %(paused)s THEN NULL ELSE next_interval_end END"
             " WHERE flow_id = %(flow)s",
             {"paused": is_paused, "flow": flow_id},
         )

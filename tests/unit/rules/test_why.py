@@ -412,6 +412,21 @@ CASES: dict[str, tuple[why.Facts, str, str]] = {
         "rule:one_failed",
         "nothing that it comes after failed",
     ),
+    "skipped by a gate": (
+        facts("skipped", upstream=[up("a", "success")], barred_by=["a"]),
+        "picked",
+        "It was skipped since a did not let it go on.",
+    ),
+    "skipped since something succeeded": (
+        facts("skipped", rule="all_failed", upstream=[up("a", "success")]),
+        "rule:all_failed",
+        "its rule all_failed asks for something else than a (success).",
+    ),
+    "not yet picked": (
+        facts("none", rule="one_success", upstream=[up("a", "success")], undecided_by=["gate"]),
+        "picked",
+        "It waits for gate, which may skip it.",
+    ),
     "marked skipped": (facts("skipped"), "marked", "marked as skipped by hand"),
     "its upstream failed": (
         facts("upstream_failed", upstream=[up("a", "failed"), up("b", "success")]),
