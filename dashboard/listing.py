@@ -26,7 +26,7 @@ RowT = TypeVar("RowT")
 FilterT = TypeVar("FilterT", bound="ListFilter")
 
 OF_PAGES: Final = frozenset(
-    {"tab", "attempt", "axis", "lanes", "old", "new", PARAMETER}
+    {"tab", "attempt", "axis", "lanes", "old", "new", "month", "zone", PARAMETER}
 )  # parameters that belong to pages, not to lists
 EXPORTED: Final = frozenset(
     {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -11,7 +13,7 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from dashboard import answer, listing
+from dashboard import answer, calendars, listing
 from dashboard.addresses import came_from
 from dashboard.folding import PARAMETER, folding_of
 from dashboard.grids import grid_of
@@ -25,12 +27,14 @@ from scheduler_app.queries import (
     flow_versions,
     flows,
     guards,
+    run_calendar,
     runs,
     task_instances,
     version_diffs,
 )
 from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter, RunFilter
 from scheduler_app.rules import errors
+from scheduler_app.rules.calendar_days import Month, left_out_days, month_of, planned_days
 from scheduler_app.rules.schedule import describe
 from scheduler_app.rules.schedule import from_dict as schedule_of
 from scheduler_app.rules.timetable import instant, next_fire_times
@@ -40,10 +44,11 @@ if TYPE_CHECKING:
 
     from dashboard.answer import Reading
     from scheduler_app.queries.flows import FlowRow
+    from scheduler_app.rules.calendar_days import Planned
     from scheduler_app.rules.schedule import Schedule
 
 FIELDS: Final = ("q", "state", "tag", "owner")
-TABS: Final = ("runs", "grid", "graph", "versions", "details")
+TABS: Final = ("runs", "grid", "graph", "calendar", "versions", "details")
 RUN_FIELDS: Final = ("state", "run_type", "run_id", "started_at_gte")
 VERSION_FIELDS: Final = ("number", "created_at_gte", "created_at_lte")
 VERSIONS: Final = 20  # on a page: each tells what came with it
@@ -161,6 +166,50 @@ def _graph(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, A
     return {"picture": picture, "tasks": definition.tasks}
 
 
+def _calendar(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
+    own = flow.timezone or "UTC"
+    zone = "UTC" if request.GET.get("zone") == "utc" else own
+    today = reading.now.astimezone(ZoneInfo(zone)).date()
+    current = Month(year=today.year, month=today.month).later(1)
+    last = month_of(request.GET.get("month", "")) or current
+    first, until = last.later(1 - calendars.MONTHS).first, last.later(1).first
+    days = [first + timedelta(days=n) for n in range((until - first).days)]
+    found = run_calendar.of_flow(reading.scope, flow.flow_id, zone, first, until)
+    planned: dict[date, Planned] = {}
+    left_out: frozenset[date] = frozenset()
+    since = flow.next_interval_start
+    if flow.version_id is not None and flow.schedule:
+        definition = flow_versions.one(reading.scope, flow.version_id).graph()
+        if since is not None and not flow.is_paused and not flow.is_filtered:
+            planned = planned_days(definition, days, zone, since=since)
+        empty = [day for day in days if day <= today and day not in found.days]
+        left_out = left_out_days(
+            definition,
+            empty,
+            zone,
+            since=flow.created_at,
+            before=since or flow.last_interval_end or reading.now,
+        )
+    return {
+        "months": calendars.months_of(
+            last=last,
+            zone=zone,
+            runs=found,
+            planned=planned,
+            left_out=left_out,
+            today=today,
+            is_lens_on=reading.is_lens_on,
+        ),
+        "zone": zone,
+        "own_zone": own,
+        "counted_from": found.counted_from,
+        "earlier": str(last.later(-calendars.MONTHS)),
+        "later": str(last.later(calendars.MONTHS)),
+        "is_now": last == current,
+        "has_planned": bool(planned),
+    }
+
+
 def _versions(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
     found = listing.read(
         request,
@@ -207,6 +256,7 @@ _TAB_CONTEXTS: Final = {
     "runs": _runs,
     "grid": _grid,
     "graph": _graph,
+    "calendar": _calendar,
     "versions": _versions,
     "details": _details,
 }

@@ -62,7 +62,7 @@ NO_PAGES = {
 }  # fmt: skip
 # Pages that list nothing, and say so by having no row.
 TABS = {
-    "flow_detail": ("runs", "grid", "graph", "versions", "details"),
+    "flow_detail": ("runs", "grid", "graph", "calendar", "versions", "details"),
     "run_detail": (
         "summary",
         "graph",
