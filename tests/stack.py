@@ -210,10 +210,15 @@ class Stack:
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
         """The answer's JSON. Raises ``urllib.error.HTTPError``."""
+        return _call(method, f"{self.url}{path}", body, self.token)
+
+    @property
+    def token(self) -> str:
+        """The administrator's token of the API."""
         if not self._token:
             login = {"username": "admin", "password": PASSWORD}
             self._token = _call("POST", f"{self.url}/auth/token", login, "")["access_token"]
-        return _call(method, f"{self.url}{path}", body, self._token)
+        return self._token
 
     def manage(self, *arguments: str, within_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """A ``manage.py`` command against this stack."""

@@ -35,7 +35,22 @@ def cpu_s(root: int) -> float:
 
 def pss_mib(root: int) -> float:
     """Memory of the process and its descendants in MiB; what they share is counted once."""
-    return sum(_pss_kib(pid) for pid in tree(root)) / 1024
+    return sum(own_pss_mib(pid) for pid in tree(root))
+
+
+def own_pss_mib(pid: int) -> float:
+    """Memory of this process alone, in MiB, with its share of what it shares; 0 once it ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(_OF_SMAPS)) / 1024
+
+
+def own_cpu_s(pid: int) -> float:
+    """CPU seconds of this process alone; 0 once it ended."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND if fields else 0.0
 
 
 def of_name(root: int, name: str) -> int:
@@ -53,14 +68,6 @@ def name_of(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def _pss_kib(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0  # it ended meanwhile
-    return sum(int(line.split()[1]) for line in lines if line.startswith(_OF_SMAPS))
 
 
 def _stat(pid: int) -> list[str]:
