@@ -18,16 +18,20 @@ from scheduler_app.rules.states import RUN_TERMINAL, RunState, TaskState
 from scheduler_app.transitions.audit import record_audit
 from scheduler_app.transitions.run import end_queued_run, lock_run
 from scheduler_app.transitions.run_retry import bar_retry
-from scheduler_app.transitions.task_instance import lock_open, terminate
+from scheduler_app.transitions.task_instance import lock_open, spared_teardowns, terminate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
     from scheduler_app.transitions.task_instance import OpenInstance
 
 AUDITED_MAX: Final = (
     500  # task instances named in an audit entry; of more their number stands there
+)
+
+_SPARED: Final = (
+    "It takes away what a setup made, before the run ends; terminate it by itself to stop it too."
 )
 
 _notices = Notices(settings.CACHE_URL)
@@ -91,15 +95,17 @@ def terminate_run(
 ) -> TerminationPlan:
     """Every unfinished task instance of the run is asked to end, and the run ends as failed.
 
-    What has not started never starts; what runs is stopped by its worker and fails then. A dry run
-    changes nothing, needs no reason and is not audited; asking again changes nothing more. Raises
-    ``NotFound``, ``InvalidInput``, ``Conflict`` for a run that has ended, ``NotAllowed`` for a frozen
-    one.
+    What has not started never starts; what runs is stopped by its worker and fails then. Teardowns that
+    have something to take away still run, by their rule, before the run ends. A dry run changes
+    nothing, needs no reason and is not audited; asking again changes nothing more. Raises ``NotFound``,
+    ``InvalidInput``, ``Conflict`` for a run that has ended, ``NotAllowed`` for a frozen one.
     """
     why = "" if dry_run else check_reason(reason)
     with transaction.atomic():
         run = _locked(run_id)
-        plan = _plan(run, lock_open(connection.connection, run_id=run_id), dry_run=dry_run)
+        found = lock_open(connection.connection, run_id=run_id)
+        spared = spared_teardowns(connection.connection, run_id=run_id)
+        plan = _plan(run, found, spared=spared, dry_run=dry_run)
         if not dry_run and plan.included:
             _act(plan, run, why=f"{actor} terminated the run: {why}")
             _audit(plan, run, actor=actor, reason=why, kind="run", object_id=run_id)
@@ -198,7 +204,11 @@ def _locked(run_id: int) -> dict[str, Any]:
 
 
 def _plan(
-    run: Mapping[str, Any], found: Sequence[OpenInstance], *, dry_run: bool
+    run: Mapping[str, Any],
+    found: Sequence[OpenInstance],
+    *,
+    spared: Collection[str] = (),
+    dry_run: bool,
 ) -> TerminationPlan:
     processes = _processes([one.attempt_id for one in found if one.attempt_id is not None])
     included, excluded = [], []
@@ -207,6 +217,8 @@ def _plan(
             excluded.append(_subject(one, f"Freeze {one.held_by} holds it: thaw it first."))
         elif one.is_asked_to_stop:
             excluded.append(_subject(one, "It was asked to end before, and is about to."))
+        elif one.task_id in spared:
+            excluded.append(_subject(one, _SPARED))
         else:
             included.append(_subject(one, _effect(one, processes)))
     return TerminationPlan(

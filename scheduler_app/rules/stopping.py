@@ -1,9 +1,14 @@
-"""How user code that has to stop is stopped: three stages, each for what the one before did not end."""
+"""What stops with a run, and how: three stages, each for what the one before did not end."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from scheduler_app.rules.states import TASK_TERMINAL, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
 
 class Stage(StrEnum):
@@ -20,6 +25,27 @@ _WORDS: Final = {
     Stage.SIGNAL: "Its code took no notice of an exception; SIGTERM ended it.",
     Stage.KILL: "Its code took no notice of an exception, nor of SIGTERM; it was killed.",
 }
+
+
+# A setup in one of these has made something, or may have by the time it has stopped.
+_MADE: Final = frozenset({TaskState.SUCCESS, TaskState.RUNNING, TaskState.RESTARTING})
+_NOT_BEGUN: Final = frozenset({TaskState.NONE, TaskState.SCHEDULED})
+
+
+def spared(
+    setups: Mapping[str, Collection[str]], states: Mapping[str, Collection[str]]
+) -> frozenset[str]:
+    """The teardowns that outlive the end of their whole run: they still go by their rule.
+
+    ``setups`` are those of each teardown, ``states`` of all instances of each of these tasks. Spared is
+    what has begun, and what has something to take away.
+    """
+    return frozenset(
+        teardown
+        for teardown, own in setups.items()
+        if set(states.get(teardown, ())) - TASK_TERMINAL - _NOT_BEGUN
+        or any(state in _MADE for setup in own for state in states.get(setup, ()))
+    )
 
 
 def following(stage: Stage) -> Stage:

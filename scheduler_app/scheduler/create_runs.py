@@ -24,7 +24,7 @@ from scheduler_app.transitions.run import (
     create_run,
     end_queued_run,
 )
-from scheduler_app.transitions.task_instance import lock_open, terminate
+from scheduler_app.transitions.task_instance import lock_open, spared_teardowns, terminate
 
 if TYPE_CHECKING:
     from scheduler_app.rules.definition import FlowDefinition
@@ -243,7 +243,12 @@ def _cancel_oldest(connection: psycopg.Connection[Any], flow_id: str) -> None:
         return
     reason = "A newer run of its flow is due, and the flow says overlap=cancel_older."
     found = lock_open(connection, run_id=run["id"])
-    ids = [one.id for one in found if one.held_by is None and not one.is_asked_to_stop]
+    spared = spared_teardowns(connection, run_id=run["id"])
+    ids = [
+        one.id
+        for one in found
+        if one.held_by is None and not one.is_asked_to_stop and one.task_id not in spared
+    ]
     if not ids:
         return
     terminate(connection, ti_ids=ids, reason=reason)

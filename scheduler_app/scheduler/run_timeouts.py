@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from scheduler_app.transitions.task_instance import lock_open, terminate
+from scheduler_app.transitions.task_instance import lock_open, spared_teardowns, terminate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ def end_overdue(
 ) -> dict[int, str]:
     """Of these locked runs, those past their deadline, each with the reason that it ends for.
 
-    What has not started in them never starts; what runs is stopped by its worker and fails then.
-    Task instances that a freeze holds stay as they are: their clocks stand still.
+    What has not started in them never starts; what runs is stopped by its worker and fails then; teardowns
+    that have something to take away do that before the run ends. Task instances that a freeze holds stay as they are: their clocks stand still.
     """
     overdue = {}
     for run in runs:
@@ -36,6 +36,9 @@ def end_overdue(
         overdue[run["id"]] = why = f"It did not end within its run_timeout of {limit_s:g} s."
         found = lock_open(connection, run_id=run["id"])
         ids = [one.id for one in found if one.held_by is None and not one.is_asked_to_stop]
+        if ids:
+            spared = spared_teardowns(connection, run_id=run["id"])
+            ids = [one.id for one in found if one.id in ids and one.task_id not in spared]
         if ids:
             terminate(connection, ti_ids=ids, reason=f"Its run is over. {why}")
             logger.warning(

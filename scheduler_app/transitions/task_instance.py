@@ -9,6 +9,8 @@ from psycopg.rows import class_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
+from scheduler_app.rules import stopping
+from scheduler_app.rules.roles import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,6 +77,37 @@ def lock_open(
             {"run": run_id, "ti": None if ti_ids is None else list(ti_ids)},
         )
         return cursor.fetchall()
+
+
+def spared_teardowns(connection: psycopg.Connection[Any], *, run_id: int) -> frozenset[str]:
+    """The tasks that are left alone where the whole run is asked to end: see ``stopping.spared``.
+
+    The caller holds the run and locked its unfinished task instances.
+    """
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT t->>'task_id', t->>'role', ARRAY(SELECT jsonb_array_elements_text(t->'upstream'))"
+            " FROM run r"
+            " JOIN flow_version v ON v.id = r.version_id,"
+            ' jsonb_path_query(v.definition, \'$.tasks[*] ? (@.role == "setup"'
+            '  || @.role == "teardown")\') t WHERE r.id = %s',
+            [run_id],
+        )
+        found = cursor.fetchall()
+        setups = {task_id for task_id, role, _ in found if role == Role.SETUP}
+        own = {
+            task_id: setups.intersection(upstream)
+            for task_id, role, upstream in found
+            if role == Role.TEARDOWN
+        }
+        if not own:
+            return frozenset()
+        cursor.execute(
+            "SELECT task_id, array_agg(DISTINCT state) FROM task_instance"
+            " WHERE run_id = %s AND task_id = ANY(%s) GROUP BY 1",
+            [run_id, [*own, *setups]],
+        )
+        return stopping.spared(own, dict(cursor.fetchall()))
 
 
 def terminate(
