@@ -20,6 +20,7 @@ from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.queries import (
     attempts,
     audit,
+    clears,
     executor_events,
     flow_versions,
     ghosts,
@@ -109,13 +110,15 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
     row = runs.one(reading.scope, run)
     tab = request.GET.get("tab", "")
     tab = tab if tab in TABS else "summary"
+    counts = _tab_counts(reading, run)
     context = {
         "run": row,
         "tab": tab,
-        "problem": problem_of(reading, row),
+        "problem": problem_of(reading, row, blocked=counts["blocked"].shown),
         "waiting_reviews": reviews.open_of_run(reading.scope, run) if tab == TABS[0] else (),
         "near": leadership.near_run(reading.scope, run) if tab == TABS[0] else (),
-        "tab_counts": _tab_counts(reading, run),
+        "undoable": None if row.is_over else clears.undoable_of_run(reading.scope, run),
+        "tab_counts": counts,
         **_TAB_CONTEXTS[tab](request, reading, row),
     }
     return answer.answer(
@@ -124,16 +127,24 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
 
 
 def _tab_counts(reading: Reading, run: int) -> dict[str, lens.Counts]:
-    tasks, tries, callbacks, events = lens.counts_together(
+    """Of each tab with a number, and of what could not start (``blocked``)."""
+    tasks, tries, callbacks, events, blocked = lens.counts_together(
         [
             (task_instances.NOUN, TaskInstanceFilter(run=(run,))),
             (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS)),
             (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS)),
             (executor_events.NOUN, EventFilter(run=(run,))),
+            (task_instances.NOUN, TaskInstanceFilter(run=(run,), state=("upstream_failed",))),
         ],
         reading.scope,
     )
-    return {"tasks": tasks, "attempts": tries, "callbacks": callbacks, "events": events}
+    return {
+        "tasks": tasks,
+        "attempts": tries,
+        "callbacks": callbacks,
+        "events": events,
+        "blocked": blocked,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,19 +157,18 @@ class Problem:
     blocked: int  # that could not start because of it
 
 
-def problem_of(reading: Reading, run: RunRow) -> Problem | None:
+def problem_of(reading: Reading, run: RunRow, *, blocked: int) -> Problem | None:
     """The first failed task instance of a run, if any failed."""
     asked = TaskInstanceFilter(run=(run.id,), state=("failed",), order="ended_at", limit=1)
     failed = task_instances.page(asked, reading.scope)
     if not failed.rows:
         return None
     ti = failed.rows[0]
-    blocked = TaskInstanceFilter(run=(run.id,), state=("upstream_failed",))
     return Problem(
         ti=ti,
         attempt=attempts.one(reading.scope, ti.attempt_id) if ti.attempt_id else None,
         others=failed.counts.shown - 1,
-        blocked=lens.counts(task_instances.NOUN, blocked, reading.scope).shown,
+        blocked=blocked,
     )
 
 

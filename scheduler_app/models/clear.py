@@ -26,6 +26,14 @@ class ClearBatch(models.Model):
 
     class Meta:
         db_table = "clear_batch"
+        indexes = [
+            # what was begun and has not ended: nearly always empty
+            models.Index(
+                fields=["begun_at"],
+                condition=Q(begun_at__isnull=False, ended_at__isnull=True),
+                name="clear_batch_under_way",
+            ),
+        ]
 
 
 class ClearPlan(models.Model):
@@ -61,6 +69,12 @@ class ClearPlan(models.Model):
                 fields=["batch", "id"],
                 condition=Q(batch__isnull=False),
                 name="clear_plan_of_batch",
+            ),
+            # the newest clear of a run that may be undone
+            models.Index(
+                fields=["run_id", "used_at"],
+                condition=Q(used_at__isnull=False, undone_at__isnull=True, undo__isnull=False),
+                name="clear_plan_undoable",
             ),
             # what is swept: plans that nobody carried out
             models.Index(

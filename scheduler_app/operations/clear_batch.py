@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RUNS_MAX: Final = 10_000  # of one batch
 NAMED_MAX: Final = 50  # runs whose difference is told in a refusal
+LEFT_AFTER_S: Final = 30.0  # a batch that was begun longer ago than a request carries it on
 CHUNK: Final = 50  # plans looked up at a time; each is a transaction of its own
 
 
@@ -180,6 +181,7 @@ def go_on(
     actor: str,
     within_s: float | None = None,
     told: Callable[[Batch], object] | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Batch:
     """The plans of a begun batch that are open are carried out one by one, for so long at most.
 
@@ -205,13 +207,42 @@ def go_on(
             except (Conflict, HeldForReview, NotAllowed, NotFound) as error:
                 with transaction.atomic():
                     moves.refuse_part(connection.connection, plan_id=plan_id, why=str(error))
-            if until is not None and time.monotonic() > until:
+            if is_stopping() or (until is not None and time.monotonic() > until):
                 return batch(batch_id)
         if told is not None:
             told(batch(batch_id))
     with transaction.atomic():
         moves.end_batch(connection.connection, batch_id=batch_id)
     return batch(batch_id)
+
+
+def go_on_with_left(
+    *,
+    within_s: float,
+    idle_s: float = LEFT_AFTER_S,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> int:
+    """Batches that were begun a while ago and have not ended are gone on with; how many of them.
+
+    Each by one caller at a time, in the name of whoever began it. A request or a command that is at it
+    still shares the work.
+    """
+    until = time.monotonic() + within_s
+    done = 0
+    with transaction.atomic():  # what opens the connection of this thread
+        found = moves.left_batches(connection.connection, idle_s=idle_s)
+    for batch_id in found:
+        left_s = until - time.monotonic()
+        if left_s <= 0 or is_stopping():
+            break
+        if not moves.take_batch(connection.connection, batch_id=batch_id):
+            continue
+        try:
+            go_on(batch_id, actor="", within_s=left_s, is_stopping=is_stopping)
+            done += 1
+        finally:
+            moves.leave_batch(connection.connection, batch_id=batch_id)
+    return done
 
 
 def batch(batch_id: UUID) -> Batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     import psycopg
+
+
+CARRIED: Final = 0x636C_6561  # class of the advisory locks of those who carry batches on
 
 
 def keep_batch(
@@ -94,6 +97,31 @@ def open_parts(connection: psycopg.Connection[Any], *, batch_id: UUID, limit: in
             [batch_id, limit],
         )
         return [row["id"] for row in cursor.fetchall()]
+
+
+def left_batches(connection: psycopg.Connection[Any], *, idle_s: float) -> list[UUID]:
+    """The batches that were begun so many seconds ago and have not ended, oldest first."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "SELECT id FROM clear_batch WHERE begun_at IS NOT NULL AND ended_at IS NULL"
+            " AND begun_at < clock_timestamp() - make_interval(secs => %s) ORDER BY begun_at",
+            [idle_s],
+        )
+        return [row["id"] for row in cursor.fetchall()]
+
+
+def take_batch(connection: psycopg.Connection[Any], *, batch_id: UUID) -> bool:
+    """Whether this connection is the one that carries the batch on, until it leaves it or is closed."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [CARRIED, str(batch_id)])
+        row = cursor.fetchone()
+    return row is not None and bool(row[0])
+
+
+def leave_batch(connection: psycopg.Connection[Any], *, batch_id: UUID) -> None:
+    """Another connection may take the batch."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [CARRIED, str(batch_id)])
 
 
 def refuse_part(connection: psycopg.Connection[Any], *, plan_id: UUID, why: str) -> None:

@@ -13,6 +13,7 @@ from scheduler_app.catalog.service import Catalog
 from scheduler_app.executors.choice import chosen_executor
 from scheduler_app.executors.local_wire import NoFolder
 from scheduler_app.executors.patient import PatientExecutor
+from scheduler_app.management.keeper import Keeper
 from scheduler_app.scheduler.service import Scheduler
 
 if TYPE_CHECKING:
@@ -43,5 +44,11 @@ class Command(BaseCommand):
         scheduler = Scheduler(executor=executor, watch_flows=watch_flows, name=options["name"])
         signal.signal(signal.SIGTERM, scheduler.stop)
         signal.signal(signal.SIGINT, scheduler.stop)
-        if code := scheduler.run():
+        keeper = Keeper()
+        keeper.start()
+        try:
+            code = scheduler.run()
+        finally:
+            keeper.stop()
+        if code:
             sys.exit(code)

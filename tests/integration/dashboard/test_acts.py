@@ -11,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduler_app.models import Audit, ClearBatch, ClearPlan, Flow, Freeze, Job, Run, TaskInstance
+from scheduler_app.operations.clear_batch import carry_out_batch, plan_batch
 from tests.integration.dashboard.pages import Page
 
 if TYPE_CHECKING:
@@ -356,3 +357,16 @@ def test_several_are_frozen_each_by_a_freeze_of_its_own(scene: Scene, reader: Cl
     form = {"id": [scene.running, scene.healed], "reason": "look", "mode": "drain"}
     assert reader.post("/runs/freeze/", form).status_code == 302
     assert Freeze.objects.get().scope_id == str(scene.running)
+
+
+def test_a_cleared_run_leads_to_its_undo_until_that_is_done(scene: Scene, reader: Client) -> None:
+    address = f"/runs/{scene.failed}/"
+    assert "can be undone" not in Page(reader, address).text
+    made = plan_batch(actor="ana", run_ids=[scene.failed])
+    carry_out_batch(made.batch_id, actor="ana", reason="wrong source")
+    page = Page(reader, address)
+    assert not page.faults
+    (undo,) = [link for link in page.links() if link.startswith("/clears/")]
+    assert f"/clear-batches/{made.batch_id}/" in page.links()
+    assert reader.post(undo, {"reason": "not that one"}).status_code == 302
+    assert "can be undone" not in Page(reader, address).text

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db.models import F
 
+from scheduler_app.management.keeper import Keeper
 from scheduler_app.models import (
     Attempt,
     Audit,
@@ -19,7 +22,13 @@ from scheduler_app.models import (
 )
 from scheduler_app.operations import clear_batch as batches
 from scheduler_app.operations.clear import clear_run, clear_task_instances
-from scheduler_app.operations.clear_batch import batch, carry_out_batch, go_on, plan_batch
+from scheduler_app.operations.clear_batch import (
+    batch,
+    carry_out_batch,
+    go_on,
+    go_on_with_left,
+    plan_batch,
+)
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.mark import mark_task_instances
 from scheduler_app.operations.reaching import of_run
@@ -27,6 +36,8 @@ from scheduler_app.operations.undo_clear import undo_clear
 from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from scheduler_app.transitions import clear_batch as moves
+from tests.stack import wait_for
 from tests.world import chain
 
 if TYPE_CHECKING:
@@ -267,3 +278,52 @@ def test_a_later_clear_stands_before_an_earlier_ones_undo(world: World) -> None:
     clear_run(run_id=run_id, actor="ada", reason="r", dry_run=False)
     with pytest.raises(Conflict, match="cleared or retried again"):
         undo_clear(plan_id=first.plan_id, actor="bo", reason="r")
+
+
+# -- when nobody carries it on ---------------------------------------------------------------------
+
+
+def left_behind(world: World, *keys: str) -> Any:
+    """A batch whose request ended after its first run, long ago."""
+    made = plan(run_ids=ended(world, *keys))
+    left = carry(made.batch_id, within_s=0)
+    assert (left.state, left.number("done")) == ("under_way", 1)
+    ClearBatch.objects.update(begun_at=F("begun_at") - timedelta(minutes=5))
+    return made.batch_id
+
+
+def test_a_clear_that_its_request_left_is_gone_on_with_in_the_name_of_who_began_it(
+    world: World,
+) -> None:
+    batch_id = left_behind(world, "r1", "r2", "r3")
+    assert go_on_with_left(within_s=60) == 1
+    found = batch(batch_id)
+    assert (found.state, found.number("done")) == ("ended", 3)
+    assert set(Audit.objects.filter(action="clear").values_list("actor", "reason")) == {
+        ("ada", "bad data")
+    }
+    assert go_on_with_left(within_s=60) == 0
+    assert nothing_is_hidden()
+
+
+def test_what_was_begun_just_now_or_is_carried_on_already_is_left_alone(
+    world: World, raw: Any
+) -> None:
+    batch_id = left_behind(world, "r1", "r2")
+    assert go_on_with_left(within_s=60, idle_s=3600) == 0
+    assert moves.take_batch(raw, batch_id=batch_id), "another process is at it"
+    assert go_on_with_left(within_s=60) == 0
+    moves.leave_batch(raw, batch_id=batch_id)
+    assert go_on_with_left(within_s=60, is_stopping=lambda: True) == 0
+    assert batch(batch_id).state == "under_way"
+
+
+def test_the_keeper_of_a_scheduler_finds_it_by_itself(world: World) -> None:
+    batch_id = left_behind(world, "r1", "r2", "r3")
+    keeper = Keeper(turn_s=0.05)
+    keeper.start()
+    try:
+        wait_for("the clear ended", lambda: batch(batch_id).state == "ended", within_s=60)
+    finally:
+        keeper.stop()
+    assert batch(batch_id).number("done") == 3
