@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db.models import Q
 from rest_framework.response import Response
 
-from scheduler_app.airflow_api import bodies, shapes
+from scheduler_app.airflow_api import bodies, parameters, shapes
 from scheduler_app.airflow_api.bodies import Field, Unprocessable, Wrong, fault
 from scheduler_app.airflow_api.dag_runs import run_of
 from scheduler_app.airflow_api.dags import dag_of
@@ -37,6 +37,30 @@ CLEAR_RUN: Final = {
     "only_new": Field(bodies.boolean, False),
     "run_on_latest_version": Field(bodies.optional(bodies.boolean), None),
     "note": Field(bodies.optional(bodies.text), None),
+}
+
+
+def dag_run(value: Any) -> dict[str, Any]:
+    """A run of a list of runs."""
+    try:
+        return bodies.read_object(bodies.mapping(value), DAG_RUN, where=[])
+    except Unprocessable as error:
+        first = error.items[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Wrong(first["type"], f"{where}: {first['msg']}") from None
+
+
+DAG_RUN: Final = {
+    "dag_id": Field(bodies.optional(bodies.text), None),
+    "dag_run_id": Field(bodies.text),
+    "note": Field(bodies.optional(bodies.text), None),
+    "state": Field(bodies.optional(bodies.text), None),
+}
+PARTITIONED: Final = ("partition_key", "partition_date_start", "partition_date_end")
+CLEAR_RUNS: Final = {
+    **CLEAR_RUN,
+    "dag_runs": Field(bodies.optional(bodies.listed(dag_run)), None),
+    **{name: Field(bodies.optional(bodies.text), None) for name in PARTITIONED},
 }
 
 
@@ -75,18 +99,12 @@ class DagRunClear(AirflowView):
     def post(self, request: Request, dag_id: str, run_id: str) -> Response:
         """What a clear would take; with ``dry_run`` false the run, which begins anew."""
         body = bodies.read(request, CLEAR_RUN)
-        if body["only_new"] and body["only_failed"]:
-            message = "Value error, only_new and only_failed cannot both be set to true"
-            raise Unprocessable([fault("value_error", ["body"], message, request.data)])
+        _refuse_both(request, body)
         row = run_of(self.scope, dag_id, run_id)
         plan = clear_run(
             run_id=row.id,
             actor=self.actor,
-            options=Options(
-                only_failed=body["only_failed"],
-                only_new=body["only_new"],
-                run_on_latest_version=body["run_on_latest_version"],
-            ),
+            options=_options_of(body),
             reason=REASON,
             note=body["note"],
             dry_run=body["dry_run"],
@@ -95,6 +113,51 @@ class DagRunClear(AirflowView):
         if body["dry_run"]:
             return Response(_planned(self, [plan]))
         return Response(shapes.dag_run(runs.one(self.scope, row.id)))
+
+
+class DagRunsClear(AirflowView):
+    """Clearing several runs, of one flow or (``~``) of any."""
+
+    def post(self, request: Request, dag_id: str) -> Response:
+        """What clears would take; with ``dry_run`` false the runs, which begin anew one by one."""
+        body = bodies.read(request, CLEAR_RUNS)
+        _refuse_both(request, body)
+        for name in PARTITIONED:
+            if body[name] is not None:
+                message = f"{name}: runs of Daylight have no partitions; name them in dag_runs."
+                raise InvalidInput(message, field=name)
+        named = [self._run(dag_id, one) for one in body["dag_runs"] or ()]
+        if not named:
+            raise InvalidInput("Name at least one run in dag_runs.", field="dag_runs")
+        if len(named) > RUNS_MAX:
+            message = f"{len(named)} runs are named; name at most {RUNS_MAX}."
+            raise InvalidInput(message, field="dag_runs")
+        plans = [
+            clear_run(
+                run_id=row.id,
+                actor=self.actor,
+                options=_options_of(body),
+                reason=REASON,
+                note=body["note"],
+                dry_run=body["dry_run"],
+                automated=rights.is_service(request.user),
+            )
+            for row in named
+        ]
+        if body["dry_run"]:
+            return Response(_planned(self, plans))
+        again = [shapes.dag_run(runs.one(self.scope, row.id)) for row in named]
+        return Response({"dag_runs": again, "total_entries": len(again)})
+
+    def _run(self, dag_id: str, one: dict[str, Any]) -> RunRow:
+        of_flow = one["dag_id"] or dag_id
+        if of_flow == parameters.ANYTHING:
+            message = f"Run {one['dag_run_id']}: with ~ for the Dag, name the dag_id of each run."
+            raise InvalidInput(message, field="dag_runs")
+        if dag_id not in (parameters.ANYTHING, of_flow):
+            message = f"Run {one['dag_run_id']} is of {of_flow}, and the address names {dag_id}."
+            raise InvalidInput(message, field="dag_runs")
+        return run_of(self.scope, of_flow, one["dag_run_id"])
 
 
 class TaskInstancesClear(AirflowView):
@@ -135,6 +198,20 @@ class TaskInstancesClear(AirflowView):
             for _, ti_ids in sorted(by_run.items())
         ]
         return Response(_planned(self, plans))
+
+
+def _refuse_both(request: Request, body: dict[str, Any]) -> None:
+    if body["only_new"] and body["only_failed"]:
+        message = "Value error, only_new and only_failed cannot both be set to true"
+        raise Unprocessable([fault("value_error", ["body"], message, request.data)])
+
+
+def _options_of(body: dict[str, Any]) -> Options:
+    return Options(
+        only_failed=body["only_failed"],
+        only_new=body["only_new"],
+        run_on_latest_version=body["run_on_latest_version"],
+    )
 
 
 def _named(view: AirflowView, dag_id: str, body: dict[str, Any]) -> Sequence[TaskInstanceRow]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from django.urls import URLPattern, URLResolver, path, re_path, register_converter
 
 from scheduler_app.airflow_api import (
+    backfills,
     clearing,
     dag_runs,
     dags,
@@ -63,6 +64,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("dags/<str:dag_id>/tasks", dags.TaskList.as_view()),
     path("dags/<str:dag_id>/tasks/<str:task_id>", dags.TaskDetail.as_view()),
     path("dags/<str:dag_id>/clearTaskInstances", clearing.TaskInstancesClear.as_view()),
+    path("dags/<str:dag_id>/clearDagRuns", clearing.DagRunsClear.as_view()),
     path("dags/~/dagRuns/list", dag_runs.DagRunBatch.as_view()),
     path("dags/~/dagRuns/~/taskInstances/list", task_instances.TaskInstanceBatch.as_view()),
     path("dags/<str:dag_id>/dagRuns", dag_runs.DagRunList.as_view()),
@@ -89,6 +91,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *_of_task("/links", more.Links),
     path(f"{TASK}/xcomEntries", xcoms.XComList.as_view()),
     path(f"{TASK}/xcomEntries/<path:key>", xcoms.XComDetail.as_view()),
+    path("backfills", backfills.BackfillList.as_view()),
+    path("backfills/dry_run", backfills.BackfillDryRun.as_view()),
+    path("backfills/<int:backfill_id>", backfills.BackfillDetail.as_view()),
+    *(
+        path(f"backfills/<int:backfill_id>/{verb}", backfills.BackfillAct.as_view(verb=verb))
+        for verb in ("pause", "unpause", "cancel")
+    ),
     path("variables", variables.VariableList.as_view()),
     path("variables/<path:key>", variables.VariableDetail.as_view()),
     path("pools", pools.PoolList.as_view()),

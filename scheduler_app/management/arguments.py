@@ -6,11 +6,13 @@ import getpass
 import json
 from argparse import ArgumentTypeError
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, LIMIT_MAX, Lens
 from scheduler_app.rules import spans
 from scheduler_app.rules.errors import InvalidInput
+
+INDEXES_MAX: Final = 100_000  # map indexes that one range names
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -80,6 +82,17 @@ def duration(text: str) -> timedelta:
         return spans.duration(text)
     except InvalidInput as error:
         raise ArgumentTypeError(str(error)) from None
+
+
+def indexes(text: str) -> range:
+    """The map indexes that "7" or "0-99" names. Raises what argparse tells the user."""
+    first, dash, last = text.partition("-")
+    if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(text) > 20:
+        raise ArgumentTypeError(f"{text} is no map index; write 7, or 0-99")
+    found = range(int(first), int(last or first) + 1)
+    if not found or len(found) > INDEXES_MAX:
+        raise ArgumentTypeError(f"{text} names {len(found)} map indexes, not 1 to {INDEXES_MAX}")
+    return found
 
 
 def actor() -> str:

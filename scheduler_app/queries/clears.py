@@ -33,7 +33,7 @@ def undoable_of_run(scope: Scope, run: int) -> Undoable | None:
         undo__isnull=False,
     )
     found = plans.order_by("-used_at").values("id", "used_at", "actor", "batch_id").first()
-    if found is None:
+    if found is None or found["used_at"] is None:
         return None
     return Undoable(
         plan_id=found["id"], at=found["used_at"], actor=found["actor"], batch_id=found["batch_id"]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
+
+from scheduler_app.rules.errors import NotAllowed
 
 if TYPE_CHECKING:
     from django.contrib.auth.base_user import AbstractBaseUser
@@ -34,6 +37,21 @@ def check(user: Any, right: str) -> None:
     if not user.has_perm(right):
         message = f"This needs the permission {right}."
         raise PermissionDenied(message)
+
+
+def check_named(name: str, right: str) -> None:
+    """The same for who acts by name, on the command line. Raises ``NotAllowed``.
+
+    A name without an account of Daylight is somebody who may reach the database anyhow, and passes.
+    """
+    account = get_user_model().objects.filter(username=name).first()
+    if account is None:
+        return
+    try:
+        check(account, right)
+    except PermissionDenied as error:
+        message = f"Account {name}: {error}"
+        raise NotAllowed(message) from None
 
 
 def may(user: Any, right: str) -> bool:

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.guards import set_guard
-from scheduler_app.queries import guards
+from scheduler_app.queries import guards, rights
 from scheduler_app.queries.filters import GuardFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import SchedulerError
@@ -111,6 +111,7 @@ class Command(BaseCommand):
         self.stdout.write(table(("KIND", "IS", *HEADINGS), lines))
 
     def _set(self, options: dict[str, Any]) -> None:
+        rights.check_named(actor(), rights.SET_GUARDS)
         limits: dict[str, float | None] = dict.fromkeys(options.get("unset", []))
         limits |= {n: options[n] for n in LIMITS if options.get(n) is not None}
         is_stopped = {"stop": True, "start": False}.get(options["verb"])

@@ -11,7 +11,7 @@ from scheduler_app.management.acts import add_act, cleared
 from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.reviews import approve_review, dismiss_review
-from scheduler_app.queries import reviews
+from scheduler_app.queries import reviews, rights
 from scheduler_app.queries.filters import ReviewFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.queries.shown import REVIEW_STATES
@@ -116,6 +116,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"\n{cleared(plan)}")
 
     def _approve(self, options: dict[str, Any]) -> None:
+        rights.check_named(actor(), rights.DECIDE_REVIEWS)
         plan = approve_review(
             review_id=options["review"],
             actor=actor(),
@@ -126,6 +127,7 @@ class Command(BaseCommand):
         self.stdout.write(as_json(plan) if options["json"] else cleared(plan))
 
     def _dismiss(self, options: dict[str, Any]) -> None:
+        rights.check_named(actor(), rights.DECIDE_REVIEWS)
         dismiss_review(review_id=options["review"], actor=actor(), reason=options["reason"])
         row = reviews.one(EVERYTHING, options["review"])
         self.stdout.write(as_json(row) if options["json"] else f"Review {row.id}: {row.state}.")

@@ -26,6 +26,7 @@ from scheduler_app.management.arguments import (
     add_filtered,
     add_json,
     duration,
+    indexes,
     json_value,
     lens,
     moment,
@@ -36,13 +37,19 @@ from scheduler_app.operations.mark import Reach, mark_task_instances
 from scheduler_app.operations.reaching import of_run
 from scheduler_app.operations.send_event import send_event
 from scheduler_app.operations.set_next_retry import set_next_retry
-from scheduler_app.operations.terminate import terminate_task_instance
+from scheduler_app.operations.terminate import (
+    terminate_task_instance,
+    terminate_task_instances,
+)
 from scheduler_app.operations.undo_clear import undo_clear
 from scheduler_app.queries import artifacts, attempts, logs, runs, task_instances, why
 from scheduler_app.queries.filters import AttemptFilter, TaskInstanceFilter
+from scheduler_app.queries.lens import counts as counts_of
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.queries.shown import TASK_STATES
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
+from scheduler_app.rules.folded import told_indexes
 from scheduler_app.rules.mark import TASK_TARGETS
 from scheduler_app.rules.states import AttemptKind
 
@@ -147,8 +154,11 @@ class Command(BaseCommand):
                 "retry", help="begin the next try of a waiting task now, or at another time"
             )
         )
-        ended = verbs.add_parser("terminate", help="end a task as failed, without a retry")
-        _add_task(ended, nargs=None)
+        ended = verbs.add_parser("terminate", help="end tasks as failed, without a retry")
+        ended.add_argument("flow_id", metavar="FLOW")
+        ended.add_argument("run_id", metavar="RUN_ID")
+        ended.add_argument("task_ids", metavar="TASK", nargs="+")
+        _add_instances(ended)
         add_act(ended)
         add_json(ended)
         _add_mark(verbs.add_parser("mark", help="say by hand what tasks are"))
@@ -196,7 +206,11 @@ class Command(BaseCommand):
             "filtered": lens(options),
             "limit": LIMIT_MAX,
         }
-        tis, ti_counts = _whole(task_instances.page, TaskInstanceFilter(order="task_id", **what))
+        asked = TaskInstanceFilter(order="task_id", **what)
+        if not options["task_id"] and not options["json"] and not options["filtered"]:
+            self._folded_state(asked)
+            return
+        tis, ti_counts = _whole(task_instances.page, asked)
         if options["task_id"] and not ti_counts.total:
             raise NotFound(f"Run {run.run_id} has no task {options['task_id']}.")
         tried, tried_counts = _whole(
@@ -211,15 +225,30 @@ class Command(BaseCommand):
             )
             return
         self.stdout.write(table(TI_HEADINGS, map(_ti_line, tis)))
-        # Of a whole run, the attempts would be the same lines again, unless all are wanted.
-        if options["task_id"] or options["filtered"]:
-            self.stdout.write(f"\n{table(ATTEMPT_HEADINGS, map(_attempt_line, tried))}")
-            if called:
-                self.stdout.write(f"\n{table(CALLBACK_HEADINGS, map(_callback_line, called))}")
+        self.stdout.write(f"\n{table(ATTEMPT_HEADINGS, map(_attempt_line, tried))}")
+        if called:
+            self.stdout.write(f"\n{table(CALLBACK_HEADINGS, map(_callback_line, called))}")
         self.stdout.write(f"\n{told(ti_counts, 'task instances', lens=lens(options))}")
         self.stdout.write(told(tried_counts, "attempts", lens=lens(options)))
         if called_counts.total:
             self.stdout.write(told(called_counts, "callbacks", lens=lens(options)))
+
+    def _folded_state(self, asked: TaskInstanceFilter) -> None:
+        """A line for each task, a mapped one with how many of its instances are in which state.
+
+        The attempts of a whole run would be the same lines again: only their number is told.
+        """
+        shown_as = task_instances.page_folded if task_instances.can_fold(asked) else None
+        rows, ti_counts = _whole(shown_as or task_instances.page, asked)
+        folds = task_instances.folds(asked, EVERYTHING, rows) if shown_as else {}
+        lines = [_fold_line(folds[row.id]) if row.id in folds else _ti_line(row) for row in rows]
+        self.stdout.write(table(TI_HEADINGS, lines))
+        self.stdout.write(f"\n{told(ti_counts, 'task instances', lens=asked.filtered)}")
+        for kind, noun in ((OF_TASKS, "attempts"), (OF_CALLBACKS, "callbacks")):
+            of_run = AttemptFilter(run=asked.run, map_index=asked.map_index, kind=kind)
+            counts = counts_of(attempts.NOUN, of_run, EVERYTHING)
+            if counts.total or kind is OF_TASKS:
+                self.stdout.write(told(counts, noun, lens=asked.filtered))
 
     def _why(self, options: dict[str, Any]) -> None:
         row = _task(options)
@@ -287,12 +316,13 @@ class Command(BaseCommand):
         self.stdout.write(as_json(moved) if options["json"] else moved.effect)
 
     def _terminate(self, options: dict[str, Any]) -> None:
-        plan = terminate_task_instance(
-            ti_id=_task(options).id,
-            actor=actor(),
-            reason=options["reason"],
-            dry_run=options["dry_run"],
-        )
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        named = _named(run.id, options)
+        asked = {"actor": actor(), "reason": options["reason"], "dry_run": options["dry_run"]}
+        if len(named) == 1:
+            plan = terminate_task_instance(ti_id=named[0], **asked)
+        else:
+            (plan,) = terminate_task_instances(ti_ids=named, **asked).plans
         self.stdout.write(as_json(plan) if options["json"] else terminated(plan))
 
     def _mark(self, options: dict[str, Any]) -> None:
@@ -358,10 +388,33 @@ def _add_mark(parser: ArgumentParser) -> None:
     parser.add_argument("flow_id", metavar="FLOW")
     parser.add_argument("run_id", metavar="RUN_ID")
     parser.add_argument("task_ids", metavar="TASK", nargs="+")
-    parser.add_argument("--map-index", type=int, metavar="N", help="of tasks that were mapped")
+    _add_instances(parser)
     _add_reach(parser)
     add_mark(parser)
     add_json(parser)
+
+
+def _add_instances(parser: ArgumentParser) -> None:
+    """Which instances of mapped tasks: all of them unless some are named."""
+    parser.add_argument(
+        "--map-index",
+        action="append",
+        type=indexes,
+        default=[],
+        metavar="N",
+        help="of tasks that were mapped: 7, or 0-99; may be repeated (default: every index)",
+    )
+    parser.add_argument(
+        "--map-label", action="append", default=[], metavar="TEXT", help="a part of their labels"
+    )
+    parser.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        choices=TASK_STATES,
+        help="only those in this state; may be repeated",
+        dest="states",
+    )
 
 
 def _add_reach(parser: ArgumentParser) -> None:
@@ -392,7 +445,7 @@ def _add_clear(parser: ArgumentParser) -> None:
     parser.add_argument(
         "task_ids", metavar="TASK", nargs="*", help="none: the whole run, as a new run attempt"
     )
-    parser.add_argument("--map-index", type=int, metavar="N", help="of tasks that were mapped")
+    _add_instances(parser)
     parser.add_argument("--group", metavar="GROUP", help="the tasks of this group, too")
     _add_reach(parser)
     add_clear_options(parser)
@@ -402,17 +455,29 @@ def _add_clear(parser: ArgumentParser) -> None:
 
 def _named(run: int, options: dict[str, Any]) -> list[int]:
     """The ids of the task instances that are named. Raises ``NotFound``."""
-    asked = TaskInstanceFilter(
-        run=(run,),
-        task_id=tuple(options["task_ids"]),
-        map_index=(options["map_index"],) if options["map_index"] is not None else (),
-        limit=LIMIT_MAX,
-    )
+    asked = TaskInstanceFilter(run=(run,), task_id=tuple(options["task_ids"]), limit=LIMIT_MAX)
     found, _ = _whole(task_instances.page, asked)
     missing = sorted(set(options["task_ids"]) - {row.task_id for row in found})
     if missing:
         raise NotFound(f"Run {options['run_id']} has no task {missing[0]}.")
-    return [row.id for row in found]
+    wanted = {index for several in options["map_index"] for index in several}
+    unknown = sorted(wanted - {row.map_index for row in found})
+    if unknown:
+        named = ", ".join(options["task_ids"])
+        raise NotFound(f"Run {options['run_id']} has no {named} [{told_indexes(unknown)}].")
+    some = [row.id for row in found if _is_asked_for(row, wanted, options)]
+    if not some:
+        raise NotFound("No instance of these tasks is in that state and has that label.")
+    return some
+
+
+def _is_asked_for(row: TaskInstanceRow, indexes: set[int], options: dict[str, Any]) -> bool:
+    label = (row.map_label or "").lower()
+    return (
+        (not indexes or row.map_index in indexes)
+        and (not options["states"] or row.state in options["states"])
+        and (not options["map_label"] or any(one.lower() in label for one in options["map_label"]))
+    )
 
 
 def _add_task(parser: ArgumentParser, *, nargs: str | None) -> None:
@@ -513,6 +578,11 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+def _fold_line(fold: task_instances.Fold) -> tuple[object, ...]:
+    name = f"{fold.task_id}[0-{fold.total - 1}]"
+    return (name, fold.told, None, None, fold.started_at, fold.ended_at, None, None)
+
+
 def _ti_line(row: TaskInstanceRow) -> tuple[object, ...]:
     return (
         _name(row),
@@ -570,7 +640,7 @@ def _callback_line(row: AttemptRow) -> tuple[object, ...]:
 def _name(row: TaskInstanceRow | AttemptRow) -> str | None:
     if row.task_id is None or row.map_index is None or row.map_index < 0:
         return row.task_id
-    return f"{row.task_id}[{row.map_index}]"
+    return f"{row.task_id}[{row.map_index}]{f' {row.map_label}' if row.map_label else ''}"
 
 
 def _wait(row: TaskInstanceRow) -> str | None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import Group, Permission
 
 from scheduler_app.models import Guard, Review, Run, TaskInstance
 from scheduler_app.operations.clear import clear_run
@@ -12,6 +13,8 @@ from scheduler_app.rules.errors import HeldForReview
 from tests.factories import make_flow, make_run, make_task_instance
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
     from tests.integration.commands.conftest import Call
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -90,3 +93,21 @@ def test_a_failed_run_is_retried_and_a_retry_cancelled(call: Call, run: Run) -> 
     assert (done.code, "as run attempt 2" in done.out) == (0, True)
     assert TaskInstance.objects.get(run=run, task_id="second").state == "none"
     assert call("flows", "retry", "sales", "r1", "--reason", "again").code == 1
+
+
+def test_an_account_that_may_not_decide_is_refused_by_its_name(
+    call: Call, review: Review, settings: Any, django_user_model: type[User]
+) -> None:
+    ana = django_user_model.objects.create_user("ana")
+    refused = call("reviews", "approve", str(review.pk), "--reason", "looked at it")
+    assert (refused.code, "scheduler_app.change_review" in refused.err) == (1, True)
+    assert call("reviews", "dismiss", str(review.pk), "--reason", "no").code == 1
+    assert call("guards", "stop", "--reason", "stop it").code == 1
+    ana.user_permissions.add(
+        *Permission.objects.filter(codename__in=["change_review", "change_guard"])
+    )
+    ana.groups.add(Group.objects.create(name=settings.SERVICES_GROUP))
+    assert "A service may not decide" in call("reviews", "dismiss", "1", "--reason", "no").err
+    ana.groups.clear()
+    assert call("guards", "stop", "--reason", "stop it").code == 0
+    assert call("reviews", "dismiss", str(review.pk), "--reason", "no").code == 0

@@ -13,7 +13,15 @@ from scheduler_app.management.commands import tasks
 from scheduler_app.models import AttemptLogChunk, Run, TaskInstance
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
 from scheduler_app.rules.states import AttemptOutcome, AttemptState, TaskState
-from tests.factories import at, make_attempt, make_flow, make_log, make_run, make_task_instance
+from tests.factories import (
+    at,
+    make_attempt,
+    make_flow,
+    make_log,
+    make_mapped,
+    make_run,
+    make_task_instance,
+)
 
 if TYPE_CHECKING:
     from scheduler_app.models import Attempt
@@ -478,3 +486,38 @@ def test_a_task_is_cleared_for_other_dates_too(call: Call, failed: Run) -> None:
     assert [part["run_id"] for part in answer.json["parts"]] == [failed.pk]
     assert call("tasks", "clear", *WHERE, "--past", "--dry-run").code == 1
     assert call("tasks", "clear", *WHERE, "--group", "nope", "--dry-run").code == 1
+
+
+# -- mapped tasks -----------------------------------------------------------------------------
+
+
+def test_a_mapped_task_is_one_line_of_its_run(call: Call, run: Run) -> None:
+    make_task_instance(run=run, task_id="first", state="success")
+    make_mapped(run, "part", success=40, failed=2, none=18)
+    told = call("tasks", "state", *WHERE)
+    (line,) = [one for one in told.out.splitlines() if one.startswith("part")]
+    assert "part[0-59]" in line
+    assert "40 of 60 success, 18 not ready, 2 failed" in line
+    assert "61 task instances" in told.out
+    assert len(call("tasks", "state", *WHERE, "--json").json["task_instances"]) == 61
+
+
+def test_instances_are_named_by_index_range_label_and_state(call: Call, run: Run) -> None:
+    parts = make_mapped(run, "part", failed=30)
+    TaskInstance.objects.filter(pk=parts[7].pk).update(map_label="customer 17")
+    mark = ("tasks", "mark", "success", *WHERE, "part", "--dry-run")
+    assert "30 x part [0–29]" in call(*mark).out
+    some = call(*mark, "--map-index", "3", "--map-index", "5-6")
+    assert "3 task instances would be marked" in some.out
+    assert "part [6]" in some.out
+    assert "1 task instances would be marked" in call(*mark, "--map-label", "customer").out
+    assert "No instance" in call(*mark, "--state", "running").err
+    assert "has no part [30–32]" in call(*mark, "--map-index", "28-32").err
+    assert call(*mark, "--map-index", "6-5").code == 2
+
+
+def test_open_instances_are_terminated_together(call: Call, run: Run) -> None:
+    make_mapped(run, "part", success=1, queued=15)
+    done = call("tasks", "terminate", *WHERE, "part", "--reason", "enough")
+    assert "15 task instances terminated, 1 left alone" in done.out
+    assert TaskInstance.objects.filter(task_id="part", state="failed").count() == 15
