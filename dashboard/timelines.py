@@ -15,13 +15,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dashboard.templatetags.dashboard import in_words
+from scheduler_app.queries.task_instances import told_states
 from scheduler_app.rules import visibility
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from scheduler_app.queries.attempts import AttemptRow
+    from scheduler_app.queries.attempts import AttemptFold, AttemptRow
     from scheduler_app.queries.audit import AuditRow
     from scheduler_app.queries.executor_events import EventRow
     from scheduler_app.queries.ghosts import GhostRow
@@ -38,6 +39,9 @@ LABEL_CHARACTERS: Final = 28
 IDLE: Final = timedelta(seconds=60)  # a longer time in which nothing happens is shown short
 BREAK_WIDTH: Final = 54.0
 BREAKS_PART: Final = 0.4  # of the picture that breaks take at most
+FOLD_MOMENTS_MAX: Final = 500  # of one folded bar
+# What a folded bar shows of how its attempts ended, or where they are.
+FOLD_STATES: Final = ("failed", "lost", "terminated", "running", "issued", "deferred", "success")
 TEXT_WIDTH: Final = 60.0  # of a band that has room for its words
 
 
@@ -74,6 +78,24 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedBar:
+    """All attempts of a mapped task: from the first issue to the first start, and to the last end."""
+
+    fold: AttemptFold
+    state: str  # trouble first
+    told: str
+    x: float
+    waited: float
+    ran_x: float
+    ran: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one of them goes on."""
+        return self.fold.ended_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """One line of the picture: attempts of a task instance or a process, current and filtered apart."""
 
@@ -82,6 +104,7 @@ class Lane:
     y: float
     bars: tuple[Bar, ...]
     is_first: bool  # of its task instance or process: it has the label
+    folded: FoldedBar | None = None  # in place of bars: all attempts of a mapped task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,23 +242,33 @@ def timeline_of(
     axis: Axis = Axis.COMPRESSED,
     lanes: Lanes = Lanes.TASK,
     around: Around | None = None,
+    folds: Sequence[AttemptFold] = (),
 ) -> Timeline | None:
-    """The timeline of these attempts, oldest first; none if nothing was issued yet."""
+    """The timeline of these attempts, oldest first; none if nothing was issued yet.
+
+    ``folds``: mapped tasks, whose attempts are one bar each, below the others.
+    """
     known = [one for one in attempts if _began(one) is not None]
-    if not known:
+    if not known and not folds:
         return None
     besides = around or Around()
-    began = min(at for one in known if (at := _began(one)) is not None)
+    began = min(
+        [at for one in known if (at := _began(one)) is not None]
+        + [one.issued_at for one in folds if one.issued_at is not None]
+    )
     ended = max(
         [one.ended_at or now for one in known]
+        + [one.ended_at or now for one in folds]
         + [one.received_at for one in besides.events]
         + [one.ended_at or one.last_seen_at for one in besides.ghosts]
     )
     ended = max(ended, began + timedelta(milliseconds=1))
-    scale = Scale([began, ended, *_moments(known, besides, began, ended)], axis)
+    moments = _moments(known, folds, besides, began, ended)
+    scale = Scale([began, ended, *moments], axis)
     led_y = HEAD_HEIGHT
     y = HEAD_HEIGHT + (LANE_HEIGHT if besides.terms else 0.0)
     made = _lanes(known, scale, now, lanes, y)
+    made += _folded(folds, scale, now, y + len(made) * LANE_HEIGHT)
     y += len(made) * LANE_HEIGHT
     haunts = tuple(
         Haunt(
@@ -287,10 +320,16 @@ def timeline_of(
 
 
 def _moments(
-    known: Sequence[AttemptRow], besides: Around, began: datetime, ended: datetime
+    known: Sequence[AttemptRow],
+    folds: Sequence[AttemptFold],
+    besides: Around,
+    began: datetime,
+    ended: datetime,
 ) -> list[datetime]:
     """Every moment at which something happened: between them it was quiet."""
     told = [at for one in known for at in (_began(one), one.started_at, one.ended_at)]
+    # All the time of a folded bar something happens: it is never shown short.
+    told += [at for one in folds for at in _while(one, ended)]
     told += [one.received_at for one in besides.events]
     told += [at for one in besides.ghosts for at in (one.first_seen_at, one.ended_at)]
     told += [at for one in besides.terms for at in (one.began_at, one.ended_at)]
@@ -320,6 +359,55 @@ def _lanes(
                 )
             )
     return tuple(made)
+
+
+def _while(fold: AttemptFold, ended: datetime) -> list[datetime]:
+    """Moments from the first to the last of a fold, none further apart than what counts as quiet."""
+    assert fold.issued_at is not None, "only those that began are drawn"
+    last = fold.ended_at or ended
+    parts = min(int((last - fold.issued_at) / IDLE) + 1, FOLD_MOMENTS_MAX)
+    step = (last - fold.issued_at) / parts
+    return [fold.issued_at + step * number for number in range(parts + 1)]
+
+
+def _folded(
+    folds: Sequence[AttemptFold], scale: Scale, now: datetime, top: float
+) -> tuple[Lane, ...]:
+    made: list[Lane] = []
+    for fold in folds:
+        assert fold.issued_at is not None, "only those that began are drawn"
+        x, end_x = scale.place(fold.issued_at), scale.place(fold.ended_at or now)
+        ran_x = end_x if fold.started_at is None else max(x, scale.place(fold.started_at))
+        if fold.started_at is not None:
+            end_x = max(end_x, ran_x + BAR_LEAST)
+        label = f"{fold.task_id} ×{fold.number:,}"
+        made.append(
+            Lane(
+                label=label if len(label) <= LABEL_CHARACTERS else _shortened(fold),
+                ti=None,
+                y=top + len(made) * LANE_HEIGHT,
+                bars=(),
+                is_first=True,
+                folded=FoldedBar(
+                    fold=fold,
+                    state=next(
+                        (one for one in FOLD_STATES if one in fold.outcomes),
+                        next(iter(fold.outcomes)),
+                    ),
+                    told=told_states(fold.outcomes),
+                    x=x,
+                    waited=round(max(0.0, ran_x - x), 1),
+                    ran_x=ran_x,
+                    ran=round(max(0.0, end_x - ran_x), 1),
+                ),
+            )
+        )
+    return tuple(made)
+
+
+def _shortened(fold: AttemptFold) -> str:
+    number = f"… ×{fold.number:,}"
+    return f"{fold.task_id[: LABEL_CHARACTERS - len(number)]}{number}"
 
 
 def _led(terms: Sequence[Term], scale: Scale, began: datetime, ended: datetime) -> list[Led]:

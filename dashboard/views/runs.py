@@ -76,6 +76,8 @@ AXIS_WORDS: Final = {
 LANE_WORDS: Final = {Lanes.TASK: "by task", Lanes.HOST: "by process"}
 GHOSTS_MAX: Final = 50  # drawn beside one run
 ACTS_OF_MAX: Final = VALUES_MAX - 1  # task instances whose acts are drawn
+TIMELINE_FIELDS: Final = ("task_id", "hostname")
+LANES_LIMIT: Final = 200  # attempts of one picture of a mapped task, each in a lane of its own
 ATTEMPTS_LIMIT: Final = 500  # looked at for the task instances of one page
 
 
@@ -270,24 +272,31 @@ def _graph(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any
 
 
 def _timeline(request: HttpRequest, reading: Reading, run: RunRow) -> dict[str, Any]:
+    axis = _chosen(request, "axis", Axis)
+    lanes = _chosen(request, "lanes", Lanes)
+    # Who asks for a task or a host, or for processes, sees each attempt.
+    is_folded = lanes is Lanes.TASK and not any(
+        request.GET.get(name) for name in (*TIMELINE_FIELDS, "ti", "map_index")
+    )
     found = listing.read(
         request,
         reading,
         AttemptFilter,
-        attempts.page,
+        attempts.page_folded if is_folded else attempts.page,
         noun="attempts",
-        fields=("task_id", "hostname"),
+        fields=TIMELINE_FIELDS,
         order="id",
-        limit=ATTEMPTS_LIMIT,
+        limit=LANES_LIMIT if request.GET.get("task_id") else ATTEMPTS_LIMIT,
         run=(run.id,),
         kind=OF_TASKS,
     )
-    axis = _chosen(request, "axis", Axis)
-    lanes = _chosen(request, "lanes", Lanes)
+    folds = attempts.folds_of_run(reading.scope, run.id) if is_folded else ()
     around, counts = _around(reading, run, found.rows)
     return {
         "list": found,
-        "timeline": timeline_of(found.rows, now=reading.now, axis=axis, lanes=lanes, around=around),
+        "timeline": timeline_of(
+            found.rows, now=reading.now, axis=axis, lanes=lanes, around=around, folds=folds
+        ),
         "event_counts": counts,
         "is_lens_on": reading.is_lens_on,
         "axis": axis,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Count, OuterRef, Q, Subquery
+from django.db.models import Count, Max, Min, OuterRef, Q, Subquery
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Coalesce
 
 from scheduler_app.models import Attempt, TaskInstance
 from scheduler_app.queries import lens, saving
@@ -113,6 +115,62 @@ DETAIL: Final = lens.Noun(
 def page(asked: AttemptFilter, scope: Scope) -> lens.Page[AttemptRow]:
     """One page of attempts."""
     return lens.page(NOUN, asked, scope)
+
+
+def page_folded(asked: AttemptFilter, scope: Scope) -> lens.Page[AttemptRow]:
+    """The same without those of mapped tasks, which ``folds_of_run`` tells of; the counts count them."""
+    stands = Q(map_index__isnull=True) | Q(map_index__lt=0)
+    return lens.page(NOUN, asked, scope, window=stands)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFold:
+    """All current attempts of the instances of one mapped task of a run. Times aware UTC."""
+
+    task_id: str
+    outcomes: Mapping[str, int]  # how many ended how, or are in which state
+    issued_at: datetime | None  # the first of them
+    started_at: datetime | None  # likewise
+    ended_at: datetime | None  # the last of them; null while one goes on
+
+    @property
+    def number(self) -> int:
+        """How many they are."""
+        return sum(self.outcomes.values())
+
+
+def folds_of_run(scope: Scope, run: int) -> tuple[AttemptFold, ...]:
+    """The attempts of each mapped task of the run as one, in the order in which they were issued."""
+    counted = (
+        visible(scope)
+        .filter(run_id=run, map_index__gte=0, kind=AttemptKind.TASK, filter_code__isnull=True)
+        .order_by()
+        .values_list("task_id", Coalesce("outcome", "state"))
+        .annotate(
+            number=Count("*"),
+            live=Count("id", filter=Q(ended_at__isnull=True)),
+            issued=Min("issued_at"),
+            started=Min("started_at"),
+            ended=Max("ended_at"),
+        )
+    )
+    parts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for task_id, *rest in counted:
+        parts[task_id].append(tuple(rest))
+    found = [
+        AttemptFold(
+            task_id=task_id,
+            outcomes={outcome: number for outcome, number, *_ in several},
+            issued_at=min((one[3] for one in several if one[3] is not None), default=None),
+            started_at=min((one[4] for one in several if one[4] is not None), default=None),
+            ended_at=None
+            if any(one[2] for one in several)
+            else max((one[5] for one in several if one[5] is not None), default=None),
+        )
+        for task_id, several in parts.items()
+    ]
+    known = [one for one in found if one.issued_at is not None]
+    return tuple(sorted(known, key=lambda one: (one.issued_at, one.task_id)))
 
 
 def one(scope: Scope, attempt_id: UUID) -> AttemptDetail:

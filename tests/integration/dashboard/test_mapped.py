@@ -174,3 +174,22 @@ def test_an_instance_says_its_label_and_leads_to_its_neighbours(run: Run, reader
     (found,) = texts(Page(reader, f"/runs/{run.id}/mapped/second/?map_label=TOMER"))
     assert "second [813] customer 17" in found
     assert "1 matches these filters" in Page(reader, f"/runs/{run.id}/?map_label=customer").text
+
+
+def test_the_timeline_has_one_bar_for_all_attempts_of_a_mapped_task(
+    run: Run, reader: Client
+) -> None:
+    first = TaskInstance.objects.get(run=run, task_id="first")
+    factories.make_attempt(ti=first, outcome="success", state="ended")
+    for ti in TaskInstance.objects.filter(run=run, map_index__gte=800, map_index__lt=815):
+        outcome = "failed" if ti.state == "failed" else "success"
+        factories.make_attempt(ti=ti, outcome=outcome, state="ended")
+    page = Page(reader, f"/runs/{run.id}/?tab=timeline")
+    assert not page.faults
+    assert page.counts().shown == 16
+    assert len(page.rows()) == 1, "the attempt of the task that is not mapped"
+    (bar,) = [g for g in page.all("g") if "bar-folded" in str(g.get("class"))]
+    said = " ".join("".join(bar.itertext()).split())
+    assert said.startswith("second, 15 attempts: 12 of 15 success, 3 failed.")
+    opened = Page(reader, f"/runs/{run.id}/?tab=timeline&task_id=second")
+    assert len(opened.rows()) == opened.counts().shown == 15
