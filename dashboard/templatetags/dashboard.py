@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from django import template
 from django.templatetags.static import static
@@ -114,6 +115,13 @@ def moment(context: Context, value: datetime | str | None, empty: str = "") -> s
         at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
         at.strftime(f"%d %b{year} %H:%M:%S"),
     )
+
+
+@register.simple_tag
+def moment_in(value: datetime, zone: str) -> str:
+    """A time on the clock of a zone, with its name and offset: where changes of the clock show."""
+    here = value.astimezone(ZoneInfo(zone))
+    return f"{here:%a %d %b %H:%M} {zone} (UTC{here:%z})"
 
 
 @register.simple_tag(takes_context=True)

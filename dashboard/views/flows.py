@@ -35,9 +35,7 @@ from scheduler_app.queries import (
 from scheduler_app.queries.filters import FlowFilter, FlowVersionFilter, RunFilter
 from scheduler_app.rules import errors
 from scheduler_app.rules.calendar_days import Month, left_out_days, month_of, planned_days
-from scheduler_app.rules.schedule import describe
-from scheduler_app.rules.schedule import from_dict as schedule_of
-from scheduler_app.rules.timetable import instant, next_fire_times
+from scheduler_app.rules.schedule_words import policies
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from dashboard.answer import Reading
     from scheduler_app.queries.flows import FlowRow
     from scheduler_app.rules.calendar_days import Planned
-    from scheduler_app.rules.schedule import Schedule
 
 FIELDS: Final = ("q", "state", "tag", "owner")
 TABS: Final = ("runs", "grid", "graph", "calendar", "versions", "details")
@@ -53,7 +50,6 @@ RUN_FIELDS: Final = ("state", "run_type", "run_id", "started_at_gte")
 VERSION_FIELDS: Final = ("number", "created_at_gte", "created_at_lte")
 VERSIONS: Final = 20  # on a page: each tells what came with it
 GRID_RUNS: Final = 25  # columns
-NEXT_RUNS: Final = 5  # fire times shown ahead: clock changes must be seen before they come
 CONF_CHARACTERS_MAX: Final = 200_000
 
 
@@ -65,23 +61,12 @@ def flow_list(request: HttpRequest) -> HttpResponse:
     context = {
         "list": found,
         "strips": runs.latest_of_flows(reading.scope, [row.flow_id for row in found.rows]),
-        "schedules": {row.flow_id: _schedule(row) for row in found.rows},
+        "schedules": {row.flow_id: flows.schedule_in_words(row) for row in found.rows},
         "faulty": flow_files.faulty(reading.scope),
     }
     return answer.answer(
         request, "dashboard/flow_list.html", reading, context, topics=["flows", "runs"]
     )
-
-
-def _schedule(flow: FlowRow) -> str:
-    if not flow.schedule:
-        return "by hand only"
-    return describe(_spec(flow), flow.timezone or "UTC")
-
-
-def _spec(flow: FlowRow) -> str | Schedule:
-    """The schedule of a flow that has one."""
-    return schedule_of(flow.timetable) if flow.timetable else flow.schedule or ""
 
 
 @answer.page
@@ -94,7 +79,7 @@ def flow_detail(request: HttpRequest, flow_id: str) -> HttpResponse:
     context = {
         "flow": flow,
         "tab": tab,
-        "schedule": _schedule(flow),
+        "schedule": flows.schedule_in_words(flow),
         "holding": guards.holding(flow_id),
         "faulty": [
             file
@@ -239,17 +224,12 @@ def _versions(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str
 
 def _details(request: HttpRequest, reading: Reading, flow: FlowRow) -> dict[str, Any]:
     del request
-    context: dict[str, Any] = {"fire_times": ()}
+    context: dict[str, Any] = {}
     if flow.version_id is not None:
         watched = flow_versions.one(reading.scope, flow.version_id).graph()
+        context |= {"policies": policies(watched)}
         context |= {"watched": watched, "told": [notifiers.shown(one) for one in watched.alerts]}
-    if not flow.schedule:
-        return context
-    zone = flow.timezone or "UTC"
-    times = next_fire_times(
-        _spec(flow), zone, reading.now, NEXT_RUNS, start_date=instant(flow.start_date)
-    )
-    return {**context, "fire_times": times}
+    return {**context, "fire_times": flows.next_times(flow, reading.now)}
 
 
 _TAB_CONTEXTS: Final = {

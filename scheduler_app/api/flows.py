@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
@@ -51,6 +52,25 @@ class FlowSerializer(StandingSerializer):
     removed_at = serializers.DateTimeField(allow_null=True)
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+
+
+class FlowDetailSerializer(FlowSerializer):
+    """One flow, with its schedule in words and when that fires next."""
+
+    schedule_in_words = serializers.CharField()
+    # The next five, whether the flow is paused or not.
+    next_fire_times = serializers.ListField(child=serializers.DateTimeField())
+
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        """The row, and what its schedule means now."""
+        at = serializers.DateTimeField()
+        return {
+            **FlowSerializer(instance).data,
+            "schedule_in_words": flows.schedule_in_words(instance),
+            "next_fire_times": [
+                at.to_representation(one) for one in flows.next_times(instance, timezone.now())
+            ],
+        }
 
 
 class FlowVersionSerializer(serializers.Serializer[flow_versions.FlowVersionRow]):
@@ -158,12 +178,12 @@ class FlowList(NounList):
 class FlowDetail(ApiView):
     """One flow, current or filtered."""
 
-    @extend_schema(responses=FlowSerializer)
+    @extend_schema(responses=FlowDetailSerializer)
     def get(self, request: Request, flow_id: str) -> Response:
         """All its fields."""
         del request
         row = flows.one(self.scope, flow_id)
-        return Response(FlowSerializer(row).data)
+        return Response(FlowDetailSerializer(row).data)
 
 
 class FlowVersionList(NounList):

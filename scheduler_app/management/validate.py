@@ -32,21 +32,17 @@ class Checked:
     pools: str
 
 
-def check(what: str) -> Checked:
-    """The file, every file of the folder, or the file of the flow with this id was loaded.
+def check(*what: str) -> Checked:
+    """The files, every file of the folders, or the files of the flows with these ids were loaded.
 
     Raises ``NotFound`` or ``InvalidInput`` where there is no such thing.
     """
-    path = Path(what)
     known = _pools()
-    if path.is_file():
-        found = _load([_split(path)])
-    elif path.is_dir():
-        found = _load([(path.resolve(), name) for name in discover.python_files(path)])
-    elif path.suffix == ".py" or len(path.parts) > 1:
-        raise InvalidInput(f"There is no file {what}.")
-    else:
-        found = _flow(what, is_database_there=known is not None)
+    found: list[Loaded] = []
+    for one in what:
+        seen = {(item.folder, item.path) for item in found}
+        more = _found(one, is_database_there=known is not None)
+        found += [item for item in more if (item.folder, item.path) not in seen]
     definitions = tuple(flow for item in found for flow in item.flows)
     faults = [
         {**fault, "file": str(item.folder / fault["file"])}
@@ -76,6 +72,17 @@ def place_of(what: str) -> tuple[Path, str]:
         raise InvalidInput(f"There is no file {what}.")
     (found, *_) = _flow(what, is_database_there=_pools() is not None)
     return found.folder, found.path
+
+
+def _found(what: str, *, is_database_there: bool) -> list[Loaded]:
+    path = Path(what)
+    if path.is_file():
+        return _load([_split(path)])
+    if path.is_dir():
+        return _load([(path.resolve(), name) for name in discover.python_files(path)])
+    if path.suffix == ".py" or len(path.parts) > 1:
+        raise InvalidInput(f"There is no file {what}.")
+    return _flow(what, is_database_there=is_database_there)
 
 
 def _load(files: list[tuple[Path, str]]) -> list[Loaded]:

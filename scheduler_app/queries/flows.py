@@ -11,7 +11,10 @@ from django.db.models.functions import Cast, JSONObject
 
 from scheduler_app.models import Flow
 from scheduler_app.queries import lens, shown
+from scheduler_app.rules import schedule as schedules
+from scheduler_app.rules import timetable
 from scheduler_app.rules.params import Told, told
+from scheduler_app.rules.schedule_words import describe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
     from scheduler_app.queries.filters import FlowFilter
     from scheduler_app.queries.scope import Scope
+
+
+NEXT_TIMES: Final = 5  # fire times shown ahead: clock changes must be seen before they come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +110,23 @@ NOUN: Final = lens.Noun(
     },
     key="flow_id",
 )
+
+
+def next_times(flow: FlowRow, after: datetime, count: int = NEXT_TIMES) -> list[datetime]:
+    """When the schedule of the flow fires next, as it is now; a flow that is paused counts as well."""
+    if not flow.schedule:
+        return []
+    spec = schedules.from_dict(flow.timetable) if flow.timetable else flow.schedule
+    start = timetable.instant(flow.start_date)
+    return timetable.next_fire_times(spec, flow.timezone or "UTC", after, count, start_date=start)
+
+
+def schedule_in_words(flow: FlowRow) -> str:
+    """When the flow runs by itself."""
+    if not flow.schedule:
+        return "by hand only"
+    spec = schedules.from_dict(flow.timetable) if flow.timetable else flow.schedule
+    return describe(spec, flow.timezone or "UTC")
 
 
 def page(asked: FlowFilter, scope: Scope) -> lens.Page[FlowRow]:

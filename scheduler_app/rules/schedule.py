@@ -17,7 +17,6 @@ from scheduler_app.rules.cron import (
     RepeatedTimes,
     SkippedTimes,
     cron_of,
-    fields_of,
     zone_of,
 )
 from scheduler_app.rules.errors import InvalidInput
@@ -147,24 +146,6 @@ def fire_times(
     return _built(as_schedule(schedule), timezone, start_date)
 
 
-def describe(schedule: str | Schedule | None, timezone: str) -> str:
-    """The schedule in words, such as "every day at 02:00 Europe/Paris"; an unusual one as it is."""
-    if schedule is None:
-        return "only by hand"
-    long = as_schedule(schedule)
-    zoned = f"{long.text} {timezone}"
-    try:
-        check_schedule(long, timezone)
-    except InvalidInput:
-        return zoned
-    if len(long.crons) != 1:
-        return zoned if long.crons or long.exclude else f"{'on ' if long.dates else ''}{long.text}"
-    words = _words(long.crons[0], timezone)
-    if words is None:
-        return zoned
-    return f"{words}, except {len(long.exclude)} days" if long.exclude else words
-
-
 @lru_cache(maxsize=CACHED_MAX)
 def _built(schedule: Schedule, timezone: str, start_date: datetime | None) -> FireTimes:
     zone = zone_of(timezone)
@@ -201,63 +182,3 @@ def _span(seconds: float) -> str:
             number = int(seconds // length)
             return unit.removesuffix("s") if number == 1 else f"{number} {unit}"
     return f"{seconds:g} s"
-
-
-_WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-_MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
-
-
-def _words(cron: str, timezone: str) -> str | None:
-    """The common shapes of schedules in words; null for the others."""
-    minute, hour, *days = fields_of(cron)
-    if not minute.isdigit():
-        return _minutes(minute) if [hour, *days] == ["*"] * 4 else None
-    if not hour.isdigit():
-        every = _hours(hour) if days == ["*"] * 3 else None
-        return every and f"{every} at minute {int(minute)} {timezone}"
-    on = _days(*days)
-    return on and f"{on} at {int(hour):02}:{int(minute):02} {timezone}"
-
-
-def _minutes(minute: str) -> str | None:
-    if minute == "*":
-        return "every minute"
-    step = minute.removeprefix("*/")
-    return f"every {int(step)} minutes" if step.isdigit() and 60 % int(step) == 0 else None
-
-
-def _hours(hour: str) -> str | None:
-    if hour == "*":
-        return "every hour"
-    step = hour.removeprefix("*/")
-    return f"every {int(step)} hours" if step.isdigit() and 24 % int(step) == 0 else None
-
-
-def _days(day: str, month: str, weekday: str) -> str | None:
-    if (day, month) == ("*", "*"):
-        if weekday == "*":
-            return "every day"
-        return _weekdays(weekday)
-    if weekday != "*" or not day.isdigit():
-        return None
-    if month == "*":
-        return f"on day {int(day)} of every month"
-    return f"every year on {int(day)} {_MONTHS[int(month) - 1]}" if month.isdigit() else None
-
-
-def _weekdays(weekday: str) -> str | None:
-    numbers = [_weekday(part) for part in weekday.split("-")]
-    if None in numbers or len(numbers) > 2:
-        return None
-    names = [_WEEKDAYS[number] for number in numbers if number is not None]
-    return f"every {names[0]}" if len(names) == 1 else f"every {names[0]} to {names[1]}"
-
-
-def _weekday(text: str) -> int | None:
-    if text.isdigit():
-        return int(text) % 7
-    short = [name[:3].upper() for name in _WEEKDAYS]
-    return short.index(text) if text in short else None

@@ -1,14 +1,15 @@
-"""``manage.py flows``: list, show, validate, pause, freeze and thaw flows; trigger, list, end, retry runs."""
+"""``manage.py flows``: what authors and operators do with flows and their runs, verb by verb."""
 
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management import follow, rehearse, validate, versions
+from scheduler_app.management import coming, follow, rehearse, starter, validate, versions
 from scheduler_app.management.acts import (
     add_act,
     add_clear_options,
@@ -35,16 +36,25 @@ from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.retry_run import cancel_retry, retry_run
 from scheduler_app.operations.terminate import terminate_run
 from scheduler_app.operations.trigger_run import trigger_run
-from scheduler_app.queries import flow_files, flow_versions, flows, freezes, runs
-from scheduler_app.queries.filters import FlowFilter, FreezeFilter, RunFilter
-from scheduler_app.queries.list_filter import LIMIT_MAX
+from scheduler_app.queries import (
+    flow_files,
+    flow_versions,
+    flows,
+    freezes,
+    runs,
+    task_instances,
+)
+from scheduler_app.queries.filters import FlowFilter, FreezeFilter, RunFilter, TaskInstanceFilter
+from scheduler_app.queries.list_filter import LIMIT_MAX, Lens
 from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.queries.shown import FLOW_STATES
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
 from scheduler_app.rules.mark import RUN_TARGETS
+from scheduler_app.rules.schedule_words import policies
 from scheduler_app.rules.states import RunState
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from argparse import ArgumentParser, _SubParsersAction
 
     from django.core.management.base import CommandParser
 
@@ -52,37 +62,25 @@ if TYPE_CHECKING:
     from scheduler_app.rules.definition import FlowDefinition
     from scheduler_app.rules.params import Told
 
+    Verbs = _SubParsersAction[CommandParser]
+
 
 class Command(BaseCommand):
     """Exit codes: 0 done, 1 refused, faulty or a followed run failed, 2 wrong arguments."""
 
     help = (
-        "List, show, validate, test, pause, unpause, freeze and thaw flows; trigger, list, terminate,"
-        " clear, mark, retry, freeze and thaw their runs."
+        "Write, check, test, list, show and compare flows, and say when they fire; pause, unpause,"
+        " freeze and thaw them; trigger, list, show, terminate, clear, mark, retry, freeze and thaw"
+        " their runs."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """One verb with its own arguments."""
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        listed = verbs.add_parser("list", help="the flows, and when each runs next")
-        add_list_options(listed)
-        shown = verbs.add_parser("show", help="one flow: its tasks, schedule and faults")
-        shown.add_argument("flow_id", metavar="FLOW")
-        add_json(shown)
-        versions.add_versions(verbs.add_parser("versions", help="the versions of a flow"))
-        versions.add_diff(verbs.add_parser("diff", help="what differs between two versions"))
-        checked = verbs.add_parser("validate", help="check flow files; works without a stack")
-        checked.add_argument("what", metavar="FILE|FOLDER|FLOW")
-        add_json(checked)
-        _add_test(
-            verbs.add_parser("test", help="play a run in this process; works without a stack")
-        )
+        _add_reading(verbs)
+        _add_authoring(verbs)
         _add_trigger(verbs.add_parser("trigger", help="make a run by hand"))
-        listed_runs = verbs.add_parser("runs", help="the runs of a flow, newest first")
-        listed_runs.add_argument("flow_id", metavar="FLOW")
-        listed_runs.add_argument("--state", action="append", default=[], help="may be repeated")
-        add_list_options(listed_runs)
         ended = verbs.add_parser(
             "terminate", help="end a run: what runs is stopped, the rest never starts"
         )
@@ -136,10 +134,14 @@ class Command(BaseCommand):
             "show": self._show,
             "versions": self._versions,
             "diff": self._diff,
+            "new": self._new,
+            "next": self._next,
             "validate": self._validate,
+            "check": self._validate,
             "test": self._test,
             "trigger": self._trigger,
             "runs": self._runs,
+            "run": self._run,
             "terminate": self._terminate,
             "clear": self._clear,
             "mark": self._mark,
@@ -157,7 +159,14 @@ class Command(BaseCommand):
             fail(str(error))
 
     def _list(self, options: dict[str, Any]) -> None:
-        page = flows.page(FlowFilter(limit=options["limit"], filtered=lens(options)), EVERYTHING)
+        asked = FlowFilter.from_query(
+            {
+                **{name: options[name] for name in ("q", "state", "tag", "owner")},
+                "limit": str(options["limit"]),
+                "filtered": lens(options).value or "0",
+            }
+        )
+        page = flows.page(asked, EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return
@@ -191,16 +200,25 @@ class Command(BaseCommand):
             if (file.folder, file.path) == (row.folder, row.path)
             for fault in file.faults
         ]
+        times = flows.next_times(row, datetime.now(UTC))
         if options["json"]:
-            definition = version.definition if version else None
-            self.stdout.write(as_json({"flow": row, "definition": definition, "faults": faults}))
+            answer = {
+                "flow": row,
+                "definition": version.definition if version else None,
+                "faults": faults,
+                "schedule_in_words": flows.schedule_in_words(row),
+                "next_fire_times": times,
+            }
+            self.stdout.write(as_json(answer))
             return
         facts = (
             ("flow", row.flow_id),
             ("state", row.state),
             ("filtered", row.filter_reason),
-            ("schedule", f"{row.schedule} {row.timezone}" if row.schedule else "by hand only"),
-            ("next run", row.next_interval_end),
+            ("schedule", flows.schedule_in_words(row)),
+            *(policies(version.graph()) if version else ()),
+            ("next run", None if row.is_paused else row.next_interval_end),
+            *((f"fires {number}", at) for number, at in enumerate(times, 1)),
             ("version", row.version),
             ("file", f"{row.folder}/{row.path}"),
             ("owner", row.owner),
@@ -223,8 +241,20 @@ class Command(BaseCommand):
         if differ and options["exit_code"]:
             sys.exit(versions.THEY_DIFFER)
 
+    def _new(self, options: dict[str, Any]) -> None:
+        made = starter.write(
+            options["name"],
+            schedule=options["schedule"],
+            timezone=options["timezone"],
+            folder=options["folder"],
+        )
+        self.stdout.write(starter.told(made))
+
+    def _next(self, options: dict[str, Any]) -> None:
+        self.stdout.write(coming.told(options))
+
     def _validate(self, options: dict[str, Any]) -> None:
-        checked = validate.check(options["what"])
+        checked = validate.check(*options["what"])
         if options["json"]:
             self.stdout.write(
                 as_json(
@@ -299,6 +329,10 @@ class Command(BaseCommand):
         query = {
             "flow_id": options["flow_id"],
             "state": options["state"],
+            "run_type": options["type"],
+            "version": options["version"],
+            "logical_date_gte": _in_query(options["from_date"]),
+            "logical_date_lte": _in_query(options["until_date"]),
             "limit": str(options["limit"]),
             "filtered": lens(options).value or "0",
         }
@@ -322,6 +356,49 @@ class Command(BaseCommand):
         ]
         self.stdout.write(table(headings, lines))
         self.stdout.write(f"\n{told(page.counts, 'runs', lens=lens(options))}")
+
+    def _run(self, options: dict[str, Any]) -> None:
+        row = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        flow = flows.one(EVERYTHING, row.flow_id)
+        page = task_instances.page(
+            TaskInstanceFilter(run=(row.id,), order="task_id", limit=LIMIT_MAX), EVERYTHING
+        )
+        if options["json"]:
+            self.stdout.write(as_json({"run": row, "task_instances": page.rows}))
+            return
+        is_newest = row.version_id == flow.version_id
+        facts = (
+            ("run", row.run_id),
+            ("state", row.state),
+            ("because", row.state_reason),
+            ("filtered", row.filter_reason),
+            ("type", row.run_type),
+            ("logical date", row.logical_date),
+            ("data from", row.data_interval_start),
+            ("data until", row.data_interval_end),
+            ("version", row.version if is_newest else f"{row.version}; newest {flow.version}"),
+            ("run attempt", row.run_attempt),
+            ("queued", row.queued_at),
+            ("started", row.started_at),
+            ("ended", row.ended_at),
+            ("by", row.actor),
+            ("note", row.note),
+            *((f"conf {name}", as_json(value)) for name, value in row.conf.items()),
+        )
+        self.stdout.write(table(("", ""), [fact for fact in facts if fact[1]]).lstrip())
+        headings = ("TASK", "STATE", "TRY", "STARTED", "ENDED")
+        lines = [
+            (
+                one.task_id if one.map_index < 0 else f"{one.task_id}[{one.map_index}]",
+                one.state,
+                one.try_number,
+                one.started_at,
+                one.ended_at,
+            )
+            for one in page.rows
+        ]
+        self.stdout.write(f"\n{table(headings, lines)}")
+        self.stdout.write(f"\n{told(page.counts, 'task instances', lens=Lens.CURRENT)}")
 
     def _terminate(self, options: dict[str, Any]) -> None:
         run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
@@ -445,6 +522,51 @@ class Command(BaseCommand):
         self.stdout.write(as_json(row) if options["json"] else f"Flow {row.flow_id}: {row.state}.")
 
 
+def _add_reading(verbs: Verbs) -> None:
+    listed = verbs.add_parser("list", help="the flows, and when each runs next")
+    for name, words in (
+        ("q", "whose ids have this in them"),
+        ("state", f"in this state ({', '.join(FLOW_STATES)}); may be repeated"),
+        ("tag", "with this tag; may be repeated"),
+        ("owner", "of this owner; may be repeated"),
+    ):
+        listed.add_argument(f"--{name}", action="append", default=[], help=words)
+    add_list_options(listed)
+    shown = verbs.add_parser("show", help="one flow: its tasks, schedule and faults")
+    shown.add_argument("flow_id", metavar="FLOW")
+    add_json(shown)
+    coming.add_next(verbs.add_parser("next", help="when a flow fires next"))
+    versions.add_versions(verbs.add_parser("versions", help="the versions of a flow"))
+    versions.add_diff(verbs.add_parser("diff", help="what differs between two versions"))
+    listed_runs = verbs.add_parser("runs", help="the runs of a flow, newest first")
+    listed_runs.add_argument("flow_id", metavar="FLOW")
+    for name, words in (
+        ("state", "in this state; may be repeated"),
+        ("type", "scheduled, manual or backfill; may be repeated"),
+        ("version", "of this version, by its number; may be repeated"),
+    ):
+        listed_runs.add_argument(f"--{name}", action="append", default=[], help=words)
+    for name, words in (("from", "this logical date and later"), ("until", "and earlier")):
+        listed_runs.add_argument(
+            f"--{name}", dest=f"{name}_date", type=moment, metavar="TIME", help=words
+        )
+    add_list_options(listed_runs)
+    one = verbs.add_parser("run", help="one run: its version, dates, parameters and tasks")
+    one.add_argument("flow_id", metavar="FLOW")
+    one.add_argument("run_id", metavar="RUN_ID")
+    add_json(one)
+
+
+def _add_authoring(verbs: Verbs) -> None:
+    starter.add_new(verbs.add_parser("new", help="write a flow file to begin with"))
+    checked = verbs.add_parser(
+        "validate", aliases=["check"], help="check flow files; works without a stack"
+    )
+    checked.add_argument("what", metavar="FILE|FOLDER|FLOW", nargs="+")
+    add_json(checked)
+    _add_test(verbs.add_parser("test", help="play a run in this process; works without a stack"))
+
+
 def _add_test(parser: ArgumentParser) -> None:
     parser.add_argument("what", metavar="FILE|FLOW", help="a flow file, or a flow by its id")
     parser.add_argument("--flow", metavar="FLOW", help="of the file, where it defines several")
@@ -475,6 +597,10 @@ def _add_trigger(parser: ArgumentParser) -> None:
         "--follow", action="store_true", help="show progress; exit 0 only if the run succeeds"
     )
     add_json(parser)
+
+
+def _in_query(at: datetime | None) -> str:
+    return "" if at is None else at.isoformat()
 
 
 def _param(one: Told) -> str:

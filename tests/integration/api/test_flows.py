@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,3 +77,14 @@ def test_a_removed_flow_is_filtered_with_its_last_place(api: Client) -> None:
     body = api.get("/api/v1/flows/?filtered=only").json()
     assert body["counts"]["by_reason"] == {"flow_removed": 1}
     assert "a.py in /flows" in body["results"][0]["filter_reason"]
+
+
+def test_a_flow_says_in_words_when_it_fires_and_its_next_five_times(api: Client) -> None:
+    flow = factories.make_flow(is_paused=True)
+    body = api.get(f"/api/v1/flows/{flow.flow_id}/").json()
+    assert body["schedule_in_words"] == "every day at 02:00 UTC"
+    times = [datetime.fromisoformat(text) for text in body["next_fire_times"]]
+    assert len(times) == 5
+    assert {later - time for time, later in pairwise(times)} == {timedelta(days=1)}
+    assert {time.hour for time in times} == {2}
+    assert "next_fire_times" not in api.get("/api/v1/flows/").json()["results"][0]

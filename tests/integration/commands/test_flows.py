@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheduler_app.management import follow
+from scheduler_app.launch.environment import ROOT
+from scheduler_app.management import follow, starter
 from scheduler_app.models import Audit, Flow, FlowFile, Run, TaskInstance
 from scheduler_app.rules.states import RunState
-from tests.factories import at, make_flow, make_run
+from tests.factories import at, make_flow, make_run, make_task_instance, make_version
 from tests.world import World, chain
 
 if TYPE_CHECKING:
@@ -61,7 +65,10 @@ def test_a_flow_is_shown_with_its_tasks_and_faults(call: Call) -> None:
     FlowFile.objects.create(folder="/flows", path="n.py", errors=[fault], loaded_at=at(0))
     answer = call("flows", "show", "nightly")
     assert answer.code == 0
-    assert "schedule 0 2 * * * UTC" in [" ".join(line) for line in answer.lines()]
+    told = [" ".join(line) for line in answer.lines()]
+    assert "schedule every day at 02:00 UTC" in told
+    assert "When runs would overlap at 16 active runs a due date waits" in told
+    assert [line for line in told if line.startswith("fires ")][4].endswith("02:00:00Z")
     assert [line[:3] for line in answer.lines() if line[:1] == ["load"]] == [
         ["load", "extract", "all_success"]
     ]
@@ -69,6 +76,156 @@ def test_a_flow_is_shown_with_its_tasks_and_faults(call: Call) -> None:
     shown = call("flows", "show", "nightly", "--json").json
     assert [task["task_id"] for task in shown["definition"]["tasks"]] == ["extract", "load"]
     assert shown["faults"] == [fault]
+    assert len(shown["next_fire_times"]) == 5
+
+
+def test_flows_are_listed_by_state_tag_owner_and_part_of_their_id(call: Call) -> None:
+    make_flow(flow_id="nightly", owner="ana", tags=["sales"])
+    make_flow(flow_id="weekly", owner="bo", is_paused=True)
+
+    def listed(*words: str) -> list[str]:
+        return [row["flow_id"] for row in call("flows", "list", "--json", *words).json]
+
+    assert listed("--owner", "ana") == ["nightly"]
+    assert listed("--tag", "sales") == ["nightly"]
+    assert listed("--state", "paused") == ["weekly"]
+    assert listed("--q", "ee") == ["weekly"]
+    assert listed("--owner", "ana", "--owner", "bo") == ["nightly", "weekly"]
+    answer = call("flows", "list", "--state", "asleep")
+    assert answer.code == 1
+    assert "asleep" in answer.err
+
+
+def test_runs_are_listed_by_type_version_and_date(call: Call) -> None:
+    flow = make_flow(flow_id="nightly")
+    make_run(flow=flow, run_key="old", logical_date=at(0))
+    make_version(flow)
+    make_run(flow=flow, run_key="new", logical_date=at(100), run_type="scheduled")
+
+    def listed(*words: str) -> list[str]:
+        return [row["run_id"] for row in call("flows", "runs", "nightly", "--json", *words).json]
+
+    assert listed() == ["new", "old"]
+    assert listed("--version", "1") == ["old"]
+    assert listed("--type", "scheduled") == ["new"]
+    assert listed("--until", "2026-01-01T00:00:50Z") == ["old"]
+    assert listed("--from", "2026-01-01T00:00:50Z") == ["new"]
+    assert call("flows", "runs", "nightly", "--from", "yesterday").code == 2
+
+
+def test_one_run_tells_the_version_that_it_is_bound_to(call: Call) -> None:
+    flow = make_flow(flow_id="nightly")
+    run = make_run(flow=flow, run_key="old", conf={"day": 1}, note="by hand")
+    make_task_instance(run=run, task_id="first")
+    make_version(flow)
+    told = [" ".join(line) for line in call("flows", "run", "nightly", "old").lines()]
+    assert "version 1; newest 2" in told
+    assert "conf day 1" in told
+    assert any(line.startswith("first ") for line in told)
+    shown = call("flows", "run", "nightly", "old", "--json").json
+    assert (shown["run"]["version"], len(shown["task_instances"])) == (1, 1)
+    assert call("flows", "run", "nightly", "none").code == 1
+
+
+# -- next -------------------------------------------------------------------------------------
+
+
+def test_the_next_times_of_a_flow_are_told(call: Call) -> None:
+    make_flow(flow_id="nightly", is_paused=True)
+    told = call("flows", "next", "nightly", "--count", "2", "--after", "2026-01-01T00:00:00Z")
+    assert told.code == 0
+    assert told.out.splitlines() == [
+        "nightly: every day at 02:00 UTC (paused: no runs are made)",
+        "UTC                   UTC",
+        "2026-01-01 02:00:00Z  Thu 2026-01-01 02:00:00 +0000",
+        "2026-01-02 02:00:00Z  Fri 2026-01-02 02:00:00 +0000",
+    ]
+    (row,) = call("flows", "next", "nightly", "--json").json
+    assert len(row["next_fire_times"]) == 5
+    assert call("flows", "next", "nightly", "--count", "0").code == 2
+    assert call("flows", "next", "none").code == 1
+
+
+def test_the_next_times_of_a_file_show_the_change_of_the_clock(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(
+        "from scheduler_app.authoring import flow, task\n"
+        "@task\ndef t(): ...\n"
+        "@flow(schedule='0 3 * * *', timezone='Europe/Berlin')\ndef early(): t()\n"
+        "@flow\ndef by_hand(): t()\n"
+    )
+    told = call("flows", "next", str(file), "--count", "2", "--after", "2026-03-28T00:00:00Z").out
+    assert "2026-03-28 02:00:00Z  Sat 2026-03-28 03:00:00 +0100" in told
+    assert "2026-03-29 01:00:00Z  Sun 2026-03-29 03:00:00 +0200" in told
+    assert "by_hand: by hand only\nIt does not fire by itself." in told
+    file.write_text("from scheduler_app.authoring import flow\n@flow\ndef empty(): ...\n")
+    faulty = call("flows", "next", str(file))
+    assert faulty.code == 1
+    assert "two.py:" in faulty.err
+
+
+# -- new --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sales", "shop.daily-x", "class", "json", "café", "1st", "load"])
+def test_a_new_file_registers_without_a_fault_and_its_flow_runs(
+    call: Call, tmp_path: Path, name: str
+) -> None:
+    where = tmp_path / "flows"
+    made = call("flows", "new", name, "--folder", str(where), "--schedule", "@daily")
+    assert made.code == 0, made.err
+    (file,) = where.glob("*.py")
+    assert str(file) in made.out
+    checked = call("flows", "check", str(file), "--json")
+    assert (checked.code, checked.json["flows"], checked.json["faults"]) == (0, [name], [])
+    assert call("flows", "test", str(file)).code == 0
+    again = call("flows", "new", name, "--folder", str(where))
+    assert again.code == 1
+    assert "is there already" in again.err
+
+
+def test_a_new_file_is_typed_as_well(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is among the tools of `make setup`")
+    made = starter.write("sales", schedule="0 2 * * *", timezone="Europe/Paris", folder=tmp_path)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--config-file=", "--strict"),
+            *("--follow-imports=silent", f"--cache-dir={tmp_path}", str(made.file)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_name_that_is_taken_or_impossible_writes_nothing(call: Call, tmp_path: Path) -> None:
+    make_flow(flow_id="nightly", folder="/flows", path="n.py")
+    for words, said in (
+        (("nightly",), "Flow nightly exists already: /flows/n.py defines it"),
+        (("a b",), "is no name of a flow"),
+        (("x" * 251,), "is no name of a flow"),
+        (("sales", "--schedule", "0 25 * * *"), "wrong at hour"),
+        (
+            ("sales", "--schedule", "@daily", "--timezone", "Mars/North"),
+            "no time zone 'Mars/North'",
+        ),
+    ):
+        answer = call("flows", "new", *words, "--folder", str(tmp_path / "new"))
+        assert answer.code == 1
+        assert said in answer.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_several_files_are_checked_at_once(call: Call, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        starter.write(name, folder=tmp_path)
+    files = [str(tmp_path / "one.py"), str(tmp_path / "two.py")]
+    checked = call("flows", "check", *files, files[0], "--json").json
+    assert checked["flows"] == ["one", "two"]
+    assert len(checked["files"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,8 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
     assert usage.code == 0
     verbs = {
         "flows": [
-            *("list", "show", "validate", "test", "trigger", "runs"),
+            *("list", "show", "next", "versions", "diff", "runs", "run"),
+            *("new", "validate", "test", "trigger"),
             *("terminate", "clear", "mark", "retry", "cancel-retry"),
             *("freeze", "thaw", "freezes", "pause", "unpause"),
         ],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_app.rules import schedule as rules
-from scheduler_app.rules import timetable
+from scheduler_app.rules import schedule_words, timetable
 from scheduler_app.rules.errors import InvalidInput
 from scheduler_app.rules.schedule import Planner, Schedule
 from scheduler_app.rules.timetable import DataInterval
@@ -153,19 +153,30 @@ def test_what_cannot_be_is_refused(schedule: Schedule, says: str) -> None:
         (Schedule(every_s=6 * 3600.0), "every 6 hours"),
         (Schedule(every_s=86_400.0), "every day"),
         (Schedule(every_s=90.0), "every 90 s"),
-        (Schedule(crons=("0 2 * * *", "@monthly")), "0 2 * * * | @monthly UTC"),
+        (
+            Schedule(crons=("0 2 * * *", "@monthly")),
+            "every day at 02:00, and on day 1 of every month at 00:00 UTC",
+        ),
+        (
+            Schedule(crons=("*/7 * * * *", "@hourly")),
+            "*/7 * * * *, and every hour at minute 0 UTC",
+        ),
+        (
+            Schedule(every_s=3600.0, exclude=("2026-12-25",)),
+            "every hour, except 25 December 2026",
+        ),
         (
             Schedule(crons=("0 2 * * *",), exclude=("2026-12-25", "2026-12-26")),
-            "every day at 02:00 UTC, except 2 days",
+            "every day at 02:00 UTC, except 25 December 2026 and 26 December 2026",
         ),
         (
             Schedule(dates=("2026-01-01T00:00:00+00:00",), planner="trigger"),
-            "on 1 date",
+            "on 1 January 2026",
         ),
     ],
 )
 def test_a_long_schedule_is_told_in_words(schedule: Schedule, words: str) -> None:
-    assert rules.describe(schedule, "UTC") == words
+    assert schedule_words.describe(schedule, "UTC") == words
     assert rules.from_dict(rules.to_dict(schedule)) == schedule
 
 

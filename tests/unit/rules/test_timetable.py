@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scheduler_app.rules import schedule as schedule_rules
-from scheduler_app.rules import timetable
+from scheduler_app.rules import schedule_words, timetable
 from scheduler_app.rules.cron import PRESETS
 from scheduler_app.rules.definition import FlowDefinition
 from scheduler_app.rules.errors import InvalidInput
@@ -214,20 +214,34 @@ def test_a_flow_is_planned_by_its_definition_with_dates_of_any_zone() -> None:
         ("@weekly", "every Sunday at 00:00 Europe/Paris"),
         ("0 0 1 * *", "on day 1 of every month at 00:00 Europe/Paris"),
         ("@yearly", "every year on 1 January at 00:00 Europe/Paris"),
-        ("@quarterly", "@quarterly Europe/Paris"),
+        (
+            "@quarterly",
+            "on day 1 of January, April, July and October at 00:00 Europe/Paris",
+        ),
         ("*/7 * * * *", "*/7 * * * * Europe/Paris"),
-        ("*/15 8 * * *", "*/15 8 * * * Europe/Paris"),
+        ("*/15 8 * * *", "every day, every 15 minutes from 08:00 to 08:59 Europe/Paris"),
         ("0 */5 * * *", "0 */5 * * * Europe/Paris"),
-        ("0 */2 1 * *", "0 */2 1 * * Europe/Paris"),
+        ("0 */2 1 * *", "on day 1 of every month, every 2 hours at minute 0 Europe/Paris"),
         ("0 0 1 * 1", "0 0 1 * 1 Europe/Paris"),
-        ("0 0 1 JAN *", "0 0 1 JAN * Europe/Paris"),
-        ("0 0 * * 1,3", "0 0 * * 1,3 Europe/Paris"),
+        ("0 0 1 JAN *", "every year on 1 January at 00:00 Europe/Paris"),
+        ("0 0 * * 1,3", "every Monday and Wednesday at 00:00 Europe/Paris"),
+        ("0 8,20 * * *", "every day at 08:00 and 20:00 Europe/Paris"),
+        (
+            "30 9-17 * * MON-FRI",
+            "every Monday to Friday, every hour from 09:30 to 17:30 Europe/Paris",
+        ),
+        ("*/5 6-8 * * 7", "every Sunday, every 5 minutes from 06:00 to 08:59 Europe/Paris"),
+        ("0 6 1,15 * *", "on days 1 and 15 of every month at 06:00 Europe/Paris"),
+        ("0 6 L * *", "on the last day of every month at 06:00 Europe/Paris"),
+        ("0 6 * JUN,12 *", "every day in June and December at 06:00 Europe/Paris"),
+        ("*/10 * * * 1-5", "every Monday to Friday, every 10 minutes Europe/Paris"),
+        ("0 1,2,3,4,5,6,7 * * *", "0 1,2,3,4,5,6,7 * * * Europe/Paris"),
         ("0 0 * * FRI#2", "0 0 * * FRI#2 Europe/Paris"),
         ("not a schedule", "not a schedule Europe/Paris"),
     ],
 )
 def test_a_schedule_is_told_in_words_or_as_it_is(schedule: str | None, words: str) -> None:
-    assert schedule_rules.describe(schedule, "Europe/Paris") == words
+    assert schedule_words.describe(schedule, "Europe/Paris") == words
 
 
 def test_a_schedule_of_every_minute_misses_none() -> None:
