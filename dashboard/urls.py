@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path, register_converter
 
 from dashboard.converters import FlowId, RunKey
@@ -29,6 +29,7 @@ from dashboard.views import (
     task_instances,
     variables,
 )
+from dashboard.views.sign_in import SignInView
 from scheduler_app.rules.freezing import ScopeKind
 
 app_name = "dashboard"
@@ -47,7 +48,7 @@ def _frozen(address: str, kind: ScopeKind) -> list[URLPattern]:
 
 urlpatterns = [
     path("", home.home, name="home"),
-    path("login/", LoginView.as_view(template_name="login.html"), name="login"),
+    path("login/", SignInView.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("preferences/look/", preferences.set_look, name="set_look"),
     path("flows/", flows.flow_list, name="flow_list"),

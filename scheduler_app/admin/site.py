@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import AdminSite
+from django.contrib.auth import REDIRECT_FIELD_NAME
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.urls import reverse
 
 from scheduler_app.admin.read_only import ReadOnlyAdmin
 
@@ -12,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django.db.models import Model
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
 
 
 class ReadOnlySite(AdminSite):
@@ -25,6 +29,15 @@ class ReadOnlySite(AdminSite):
     def has_permission(self, request: HttpRequest) -> bool:
         """Superusers alone."""
         return bool(request.user.is_active and request.user.is_superuser)
+
+    def login(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """There is one door: the dashboard's; who is signed in and has no business here is told so."""
+        del extra_context
+        if request.user.is_authenticated and not self.has_permission(request):
+            raise PermissionDenied
+        return redirect_to_login(request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index"))
 
     def register(
         self,

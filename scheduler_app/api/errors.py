@@ -24,6 +24,7 @@ STATUSES: Final[dict[str, HTTPStatus]] = {
     errors.InvalidInput.code: HTTPStatus.BAD_REQUEST,
     errors.DefinitionError.code: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotAuthenticated.code: HTTPStatus.UNAUTHORIZED,
+    errors.TooManyFailures.code: HTTPStatus.TOO_MANY_REQUESTS,
     errors.NotFound.code: HTTPStatus.NOT_FOUND,
     errors.Conflict.code: HTTPStatus.CONFLICT,
     errors.NotAllowed.code: HTTPStatus.CONFLICT,
@@ -72,6 +73,8 @@ def _answer(error: Exception) -> Response:
             status = STATUSES.get(error.code, HTTPStatus.BAD_REQUEST)
             response = problem(status, error.code, str(error))
             response.data = {**error.extra, **response.data}
+            if "retry_after_s" in error.extra:
+                response["Retry-After"] = str(error.extra["retry_after_s"])
             return response
         case exceptions.ValidationError():
             fields = _plain(error.detail)

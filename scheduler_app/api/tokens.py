@@ -53,7 +53,11 @@ class TokenIssue(ApiView):
         lifetime_s = (
             settings.CLI_TOKEN_LIFETIME_S if self.is_short else settings.API_TOKEN_LIFETIME_S
         )
-        issued = issue_token(**bodies.checked(SignInSerializer, request), lifetime_s=lifetime_s)
+        issued = issue_token(
+            **bodies.checked(SignInSerializer, request),
+            address=request.META.get("REMOTE_ADDR", ""),
+            lifetime_s=lifetime_s,
+        )
         token = {
             "access_token": issued.token,
             "token_type": "Bearer",

@@ -20,6 +20,7 @@ from scheduler_app.launch import addresses
 from scheduler_app.launch.arguments import CONCURRENCY_MAX as _CONCURRENCY_MAX
 from scheduler_app.launch.arguments import EXECUTORS
 from scheduler_app.rules.guards import GuardLimits
+from scheduler_app.rules.sign_in import Limits as SignInLimits
 
 BASE_DIR: Final = Path(__file__).resolve().parents[2]
 
@@ -92,6 +93,16 @@ SCHEDULER_SWEEP_INTERVAL_S: Final = readers.number(
 )
 # After a pool child ended without a report, its own report may still arrive so long.
 EXIT_GRACE_S: Final = readers.number("DAYLIGHT_EXIT_GRACE_S", LEASE_TTL_S / 3)
+
+# -- Sign-ins ---------------------------------------------------------------------------------
+
+# Wrong passwords that are borne within the window: of a name from an address; of a name from everywhere,
+# and of an address for all names. The next one waits until enough of them are past.
+SIGN_IN_LIMITS: Final = SignInLimits(
+    window_s=readers.number("DAYLIGHT_SIGN_IN_WINDOW_S", 300.0, least=1, greatest=3600),
+    own_max=readers.integer("DAYLIGHT_SIGN_IN_FAILURES_MAX", 10, least=1),
+    wide_max=readers.integer("DAYLIGHT_SIGN_IN_FAILURES_WIDE_MAX", 50, least=1),
+)
 
 # -- Guards of automatic actions --------------------------------------------------------------
 

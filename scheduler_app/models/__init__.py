@@ -33,6 +33,7 @@ from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, Tak
 from scheduler_app.models.pool import Pool
 from scheduler_app.models.record import Record, Reviewed
 from scheduler_app.models.run import Run, RunAttempt
+from scheduler_app.models.sign_in import SignIn
 from scheduler_app.models.standing import Standing
 from scheduler_app.models.task_instance import TaskInstance
 from scheduler_app.models.trigger import ExternalEvent, Trigger
@@ -83,6 +84,7 @@ __all__ = [
     "Reviewed",
     "Run",
     "RunAttempt",
+    "SignIn",
     "Standing",
     "TakeOver",
     "TakeOverItem",

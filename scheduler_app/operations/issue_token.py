@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
-from django.contrib.auth import authenticate
 from django.db import connection, transaction
 
-from scheduler_app.rules.errors import NotAuthenticated
+from scheduler_app.operations.sign_in import sign_in
 from scheduler_app.transitions.api_token import store_token
 from scheduler_app.transitions.audit import record_audit
 
@@ -29,15 +28,15 @@ class IssuedToken:
     expires_at: datetime
 
 
-def issue_token(*, username: str, password: str, lifetime_s: float | None = None) -> IssuedToken:
+def issue_token(
+    *, username: str, password: str, address: str = "", lifetime_s: float | None = None
+) -> IssuedToken:
     """A new token acts as the user until it expires; only its digest is stored.
 
     A change of the password or the end of the account ends it at once.
-    Raises ``NotAuthenticated``.
+    Raises ``NotAuthenticated`` and ``TooManyFailures``: see ``sign_in``.
     """
-    user = authenticate(username=username, password=password)
-    if user is None:
-        raise NotAuthenticated
+    user = sign_in(username=username, password=password, address=address)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     with transaction.atomic():
         expires_at = store_token(

@@ -66,6 +66,12 @@ class NotAuthenticated(SchedulerError):
     code = "not_authenticated"
 
 
+class TooManyFailures(SchedulerError):
+    """Too many passwords were wrong; ``retry_after_s`` in ``extra`` says how long the next one waits."""
+
+    code = "too_many_failures"
+
+
 class HeldForReview(SchedulerError):
     """A guard stopped an automatic action; it waits for a person. ``review`` in ``extra`` names it."""
 
