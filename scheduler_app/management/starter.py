@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from django.conf import settings
 from django.db import Error
 
+from scheduler_app.management.arguments import add_json
 from scheduler_app.processes import bundles
 from scheduler_app.queries import flows
 from scheduler_app.queries.scope import EVERYTHING
@@ -84,6 +85,7 @@ def add_new(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="where to; made if it is not there. Default: the first flow folder of the stack",
     )
+    add_json(parser)
 
 
 def write(

@@ -248,7 +248,7 @@ class Command(BaseCommand):
             timezone=options["timezone"],
             folder=options["folder"],
         )
-        self.stdout.write(starter.told(made))
+        self.stdout.write(as_json(made) if options["json"] else starter.told(made))
 
     def _next(self, options: dict[str, Any]) -> None:
         self.stdout.write(coming.told(options))
