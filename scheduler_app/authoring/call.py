@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from scheduler_app.authoring import callbacks
 from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, error_of
 from scheduler_app.authoring.faults import Place, did_you_mean, refuse
-from scheduler_app.authoring.signatures import without_ctx
+from scheduler_app.authoring.signatures import of_function
 from scheduler_app.authoring.template import Template
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
 from scheduler_app.rules import graph, retry
@@ -310,8 +310,8 @@ class FunctionBody:
         """What the user code returns for these results."""
         args = [with_results(value, result_of) for value in self.args]
         kwargs = {name: with_results(value, result_of) for name, value in self.kwargs.items()}
-        signature = inspect.signature(self.function)
-        bound = without_ctx(signature).bind(*args, **kwargs)
+        signature, of_data = of_function(self.function)
+        bound = of_data.bind(*args, **kwargs)
         bound.apply_defaults()
         if CTX in signature.parameters:
             values = {**bound.arguments, CTX: ctx}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from scheduler_app.authoring.deferral import CTX
@@ -88,6 +89,13 @@ def faults_of_arguments(
         )
         return [fault(place, f"Task {name!r} is called wrongly: {exc}.", remedy)]
     return []
+
+
+@lru_cache(maxsize=1024)
+def of_function(function: Callable[..., Any]) -> tuple[inspect.Signature, inspect.Signature]:
+    """The signature, and that of the data that a call gives: read once, since every attempt asks."""
+    signature = inspect.signature(function)
+    return signature, without_ctx(signature)
 
 
 def without_ctx(signature: inspect.Signature) -> inspect.Signature:

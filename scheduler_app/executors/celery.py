@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from kombu.exceptions import OperationalError
+from kombu.exceptions import BatchPublishError, OperationalError  # type: ignore[attr-defined,unused-ignore] # stubs are older
 
 from scheduler_app.executors.delivery import arguments
 from scheduler_app.rules.ghosts import Waiting
@@ -24,6 +24,8 @@ TASK_NAME: Final = "scheduler_app.worker.tasks.execute_attempt"
 QUEUE_PREFIX: Final = "daylight."
 CARRIER: Final = "celery"
 NO_SUCH_QUEUE: Final = "404"  # of AMQP, which every transport speaks here
+
+_NO_CANVAS: Final = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 logger = logging.getLogger(__name__)
 
@@ -45,28 +47,64 @@ class CeleryExecutor:
         return CARRIER
 
     def publish(self, messages: Sequence[Message], *, identity: str) -> frozenset[UUID]:
-        """See ``Executor.publish``. Stops at the first refusal of the broker and logs it."""
-        taken: set[UUID] = set()
+        """See ``Executor.publish``. Stops at the first refusal of the broker and logs it.
+
+        Over Redis all go in one round trip; where that fails, nobody can tell which have arrived, and
+        none counts as taken: they come again, and one claim passes.
+        """
         if not messages:
             return frozenset()
         try:
-            with self._app.producer_or_acquire() as producer:
+            return self._publish_all(messages, identity)
+        except BatchPublishError as error:
+            logger.info("the broker may not have got a batch", extra={"error": str(error)})
+        try:  # a connection that had died unseen: over a new one
+            return self._publish_all(messages, identity)
+        except BatchPublishError as error:
+            logger.warning(
+                "the broker took no messages",
+                extra={"wanted": len(messages), "error": str(error)},
+            )
+            return frozenset()
+
+    def _publish_all(self, messages: Sequence[Message], identity: str) -> frozenset[UUID]:
+        """What was taken. Raises ``BatchPublishError`` where nobody can tell."""
+        taken: set[UUID] = set()
+        is_batched = False
+        try:
+            with self._app.producer_or_acquire() as producer, producer.batch():
+                is_batched = producer.supports_batch_publish
                 for message in messages:
-                    self._app.send_task(
-                        TASK_NAME,
-                        args=arguments(message, identity=identity),
-                        task_id=str(message.attempt_id),
-                        queue=broker_queue(message.queue),
-                        producer=producer,
-                        ignore_result=True,
-                    )
+                    self._publish_one(producer, message, identity)
                     taken.add(message.attempt_id)
+        except BatchPublishError:
+            raise
         except (OperationalError, OSError) as error:
             logger.warning(
                 "the broker took no more messages",
                 extra={"published": len(taken), "wanted": len(messages), "error": str(error)},
             )
+            return frozenset() if is_batched else frozenset(taken)
         return frozenset(taken)
+
+    def _publish_one(self, producer: Any, message: Message, identity: str) -> None:
+        """One message as Celery's protocol has it, with nothing in it that nobody reads.
+
+        ``send_task`` makes the same in ten times the time: it looks up routes, options of the task
+        and the origin of the call, for each message anew.
+        """
+        name, attempt_id = broker_queue(message.queue), str(message.attempt_id)
+        producer.publish(
+            (arguments(message, identity=identity), {}, _NO_CANVAS),
+            exchange="",
+            routing_key=name,
+            serializer="json",
+            headers={"lang": "py", "task": TASK_NAME, "id": attempt_id, "root_id": attempt_id},
+            correlation_id=attempt_id,
+            declare=[self._app.amqp.queues[name]],
+            retry=True,
+            retry_policy=self._app.conf.task_publish_retry_policy,
+        )
 
     def queue_depth(self, queue: str) -> int | None:
         """See ``Executor.queue_depth``."""

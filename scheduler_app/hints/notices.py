@@ -57,22 +57,11 @@ class Notices:
     def both(self, *, runs: Iterable[int], topics: Iterable[str], callbacks: bool = False) -> None:
         """``wake`` and ``changed`` in one round trip; ``callbacks``: some wait to be published."""
         more = {"callbacks": 1} if callbacks else {}
-        self._send_many(
-            (
-                (WAKE, {"runs": list(runs), **more}),
-                (CHANGED, {"topics": sorted(set(topics))}),
-            )
-        )
+        self._send_many([(WAKE, {"runs": list(runs), **more}), *_changed(topics)])
 
     def deferred(self, *, runs: Iterable[int], topics: Iterable[str]) -> None:
         """``both``, and triggerers look for triggers that are due or that nobody watches."""
-        self._send_many(
-            (
-                (TRIGGER, {}),
-                (WAKE, {"runs": list(runs)}),
-                (CHANGED, {"topics": sorted(set(topics))}),
-            )
-        )
+        self._send_many([(TRIGGER, {}), (WAKE, {"runs": list(runs)}), *_changed(topics)])
 
     def triggers(self) -> None:
         """Triggerers look for triggers that are due or that nobody watches."""
@@ -95,3 +84,8 @@ class Notices:
             except HintsAway as error:
                 self._quiet_until = time.monotonic() + BACKOFF_S
                 logger.warning("hints are not sent", extra={"error": str(error)})
+
+
+def _changed(topics: Iterable[str]) -> list[tuple[str, dict[str, object]]]:
+    named = sorted(set(topics))
+    return [(CHANGED, {"topics": named})] if named else []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from scheduler_app.scheduler.dispatch_attempts import Ready
+    from scheduler_app.scheduler.pace import Pace
     from scheduler_app.scheduler.run_views import Instance, RunView
     from scheduler_app.scheduler.versions import Version
 
@@ -143,6 +144,7 @@ def read(
     *,
     pools: Mapping[str, Pool],
     queue_slots: Mapping[str, int],
+    pace: Pace,
 ) -> capacity.Room:
     """The room that is left for ``ready`` under ``lock``; the keys of each are known afterwards."""
     views = {r.view.run_id: r.view for r in ready}
@@ -152,7 +154,8 @@ def read(
         deferred_in=[name for name, pool in pools.items() if pool.include_deferred],
         is_detailed=any(view.version.is_detailed for view in views.values()),
     )
-    return room_for(ready, pools=pools, usage=usage, queue_slots=queue_slots)
+    pace.found(usage.queue_issued)
+    return room_for(ready, pools=pools, usage=usage, queue_slots=queue_slots, pace=pace)
 
 
 def room_for(
@@ -161,6 +164,7 @@ def room_for(
     pools: Mapping[str, Pool],
     usage: Usage,
     queue_slots: Mapping[str, int],
+    pace: Pace,
 ) -> capacity.Room:
     """The room that is left in the pools, runs, flows, tasks and queues that ``ready`` needs."""
     queues = {r.instance.queue for r in ready}
@@ -188,7 +192,8 @@ def room_for(
             for run_id, view in views.items()
         },
         queues={
-            queue: max(QUEUE_PLACES_MIN, 2 * queue_slots.get(queue, 0)) - usage.queue_issued[queue]
+            queue: max(QUEUE_PLACES_MIN, 2 * queue_slots.get(queue, 0), pace.places(queue))
+            - usage.queue_issued[queue]
             for queue in queues
         },
         flows={flow_id: size - usage.flows[flow_id] for flow_id, size in flows.items()},

@@ -28,7 +28,7 @@ from scheduler_app.scheduler.failing_flows import pause_failing
 from scheduler_app.scheduler.haunted import watch_for_ghosts
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.leases import Leases
-from scheduler_app.scheduler.publish import publish
+from scheduler_app.scheduler.publish import Publisher
 from scheduler_app.scheduler.suspects import suspects
 from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.scheduler.thaw import thaw_due
@@ -41,9 +41,11 @@ from scheduler_app.transitions.task_stats import learn
 
 if TYPE_CHECKING:
     from scheduler_app.executors.interface import Executor
+    from scheduler_app.transitions.attempt import Message
 
 POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's interval while no hints are heard
-TICK_GAP_S: Final = 0.008  # hints that come closer than this share a tick
+TICK_GAP_MAX_S: Final = 0.04  # hints that come closer than this may share a tick
+TICK_SHARE: Final = 0.5  # of the time that a tick took passes before the next one begins
 EVENTS_INTERVAL_S: Final = 1.0  # while events wait for their grace to pass
 ORPHANS_INTERVAL_S: Final = 30.0  # nothing of this product makes any
 AGAIN_S: Final = 0.1  # runs that were locked, or that could not be finished with
@@ -63,6 +65,7 @@ class Scheduler:
 
     def __init__(self, *, executor: Executor, watch_flows: FlowWatch, name: str = "") -> None:
         self._executor = executor
+        self._publisher = Publisher(executor)
         self._watch_flows = watch_flows
         self._notices = Notices(settings.CACHE_URL)
         self._stopping = threading.Event()
@@ -194,6 +197,7 @@ class Scheduler:
             self._tick(connection, terms)
         if wake.callbacks:
             self._publish_callbacks(connection, terms)
+        self._publisher.note(connection)
 
     def _progressed(self) -> None:
         """A step is done. Each counts: over a slow link a whole turn takes longer than a lease is trusted."""
@@ -207,10 +211,13 @@ class Scheduler:
             soonest = min(soonest, *self._retry_at.values())
         if self._dirty:
             soonest = min(soonest, now + AGAIN_S)
+        if (noted_at := self._publisher.due_at()) is not None:
+            soonest = min(soonest, noted_at)
         return max(0.0, min(soonest - now, settings.SCHEDULER_SWEEP_INTERVAL_S))
 
     def _tick(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:
         run_ids, self._dirty = self._dirty, set()
+        began = time.monotonic()
         try:
             outcome = self._ticker.tick(
                 connection, terms=terms, run_ids=run_ids, queue_slots=self._queue_slots
@@ -222,12 +229,7 @@ class Scheduler:
         except BaseException:
             self._dirty |= run_ids
             raise
-        publish(
-            connection,
-            executor=self._executor,
-            identity=self._identity,
-            messages=outcome.messages,
-        )
+        self._publish(connection, outcome.messages)
         self._issued += len(outcome.messages)
         if outcome.has_callbacks:
             self._publish_callbacks(connection, terms)
@@ -247,16 +249,22 @@ class Scheduler:
             self._notices.changed(
                 ["runs", "home", *(f"run:{run_id}" for run_id in outcome.moved_runs)]
             )
-        # Hints that arrive while this tick's messages go out share the next one.
-        self._stopping.wait(TICK_GAP_S)
+        # Hints that arrive meanwhile share the next tick. Where what waits in the queues lasts for a
+        # while, nothing that is dispatched sooner would start sooner; where workers run dry, each
+        # hint counts, and only as much time passes as keeps ticks from taking a whole core.
+        took_s = time.monotonic() - began
+        self._stopping.wait(min(TICK_GAP_MAX_S, max(TICK_SHARE * took_s, outcome.lasts_s / 2)))
 
     def _publish_callbacks(
         self, connection: psycopg.Connection[Any], terms: dict[int, int]
     ) -> None:
         """Callbacks that were issued, by whomever, are with the carrier as far as there is room."""
         messages = callbacks.unpublished(connection, terms=terms, queue_slots=self._queue_slots)
-        publish(connection, executor=self._executor, identity=self._identity, messages=messages)
+        self._publish(connection, messages)
         self._issued += len(messages)
+
+    def _publish(self, connection: psycopg.Connection[Any], messages: list[Message]) -> None:
+        self._publisher.publish(connection, identity=self._identity, messages=messages)
 
     def _remember(self, run_ids: set[int], outcome: Outcome) -> None:
         now = time.monotonic()
@@ -363,10 +371,11 @@ class Scheduler:
             self._progressed()
             if has_callbacks:
                 self._publish_callbacks(connection, terms)
+            self._publisher.note(connection, all_of_them=True)
             messages = sweep.unpublished(
                 connection, terms=terms, older_than_s=sweep.UNPUBLISHED_AFTER_S
             )
-            publish(connection, executor=self._executor, identity=self._identity, messages=messages)
+            self._publish(connection, messages)
             sweep.republish_unclaimed(
                 connection,
                 executor=self._executor,

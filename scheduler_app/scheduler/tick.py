@@ -14,6 +14,7 @@ from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.scheduler import dispatch_attempts, groups, past, room, run_retries
 from scheduler_app.scheduler.dispatch_attempts import Ready
+from scheduler_app.scheduler.pace import Pace
 from scheduler_app.scheduler.run_timeouts import end_overdue
 from scheduler_app.scheduler.run_views import RunView, RunViews
 from scheduler_app.scheduler.turns import Turns
@@ -57,6 +58,7 @@ class Outcome:
     retry_in_s: dict[int, float] = field(default_factory=dict)  # run -> seconds to its next retry
     has_callbacks: bool = False  # some were issued: to be published
     broken: dict[int, str] = field(default_factory=dict)  # runs that could not be decided
+    lasts_s: float = 0.0  # how long what waits in the queues keeps their workers busy, at least
 
 
 class Ticker:
@@ -67,6 +69,7 @@ class Ticker:
         self._versions = Versions()
         self._views = RunViews()
         self._turns = Turns()
+        self._pace = Pace()
 
     def forget(self, run_ids: Iterable[int]) -> None:
         """The next tick reads these runs anew."""
@@ -219,7 +222,7 @@ class Ticker:
     ) -> None:
         if not ready:
             return
-        left = room.read(connection, ready, pools=pools, queue_slots=queue_slots)
+        left = room.read(connection, ready, pools=pools, queue_slots=queue_slots, pace=self._pace)
         held_back = past.held_back(connection, ready, now=now)
         free = [r for r in ready if r.instance.ti_id not in held_back]
         choice = dispatch_attempts.choose(free, room=left, turns=self._turns, now=now)
@@ -227,6 +230,10 @@ class Ticker:
         by_id = {r.instance.ti_id: r for r in ready}
         chosen = [by_id[ti_id] for ti_id in choice.chosen]
         outcome.messages = dispatch_attempts.issue(connection, chosen=chosen)
+        self._pace.issued(message.queue for message in outcome.messages)
+        outcome.lasts_s = self._pace.lasts_s(
+            {queue: queue_slots.get(queue, 0) for queue in {r.instance.queue for r in ready}}
+        )
         outcome.moved_runs |= {message.run_id for message in outcome.messages}
         issued = {message.ti_id for message in outcome.messages}
         # Somebody else moved a row in between: look again.

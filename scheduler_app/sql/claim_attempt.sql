@@ -22,7 +22,8 @@ x AS (
      SET state = 'running', nonce = %(nonce)s, worker_job_id = %(worker)s,
          hostname = %(hostname)s, pid = %(pid)s,
          started_at = coalesce(p.started_at, clock_timestamp()),
-         published_at = coalesce(p.published_at, clock_timestamp())
+         published_at = coalesce(p.published_at, clock_timestamp()),
+         publish_count = greatest(p.publish_count, 1)
     FROM t WHERE p.id = %(attempt)s
   RETURNING p.id, p.run_attempt, p.dispatch_no)
 /* callbacks */

@@ -11,7 +11,8 @@ x AS (
      SET state = 'running', nonce = %(nonce)s, worker_job_id = %(worker)s,
          hostname = %(hostname)s, pid = %(pid)s,
          started_at = coalesce(p.started_at, clock_timestamp()),
-         published_at = coalesce(p.published_at, clock_timestamp())
+         published_at = coalesce(p.published_at, clock_timestamp()),
+         publish_count = greatest(p.publish_count, 1)
    WHERE p.id = %(attempt)s AND p.kind = 'callback' AND p.filter_code IS NULL
      AND p.lease_token = %(token)s AND p.fence = %(fence)s
      AND (p.ti_id IS NULL OR EXISTS (SELECT 1 FROM i))

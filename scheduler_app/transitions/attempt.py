@@ -135,17 +135,19 @@ def dispatch(
     return messages
 
 
-def note_published(connection: psycopg.Connection[Any], *, attempt_ids: Sequence[UUID]) -> None:
-    """Each attempt that no claim has marked as published yet is published now."""
-    if not attempt_ids:
+def note_published(connection: psycopg.Connection[Any], *, ages_s: Mapping[UUID, float]) -> None:
+    """Each attempt that waits for its claim was published so many seconds ago, and says so."""
+    if not ages_s:
         return
     with connection.cursor() as cursor:
         cursor.execute(
-            "WITH l AS (SELECT id FROM attempt WHERE id = ANY(%s) AND published_at IS NULL"
-            "  ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)"
-            " UPDATE attempt p SET published_at = clock_timestamp(), publish_count = 1"
+            "WITH l AS (SELECT p.id, u.age_s FROM unnest(%s::uuid[], %s::float8[]) AS u(id, age_s)"
+            "  JOIN attempt p ON p.id = u.id WHERE p.published_at IS NULL AND p.state = 'issued'"
+            "  ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED)"
+            " UPDATE attempt p SET publish_count = 1,"
+            "  published_at = greatest(p.issued_at, clock_timestamp() - make_interval(secs => l.age_s))"
             "  FROM l WHERE p.id = l.id",
-            [list(attempt_ids)],
+            [list(ages_s), list(ages_s.values())],
         )
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from django.conf import settings
@@ -46,14 +46,16 @@ class Child:
         self.masks = Masks()
         self.guard = Guard(at.folder)
         self.loaded: set[str] = set()  # digests of bundles whose code has run here
-        self._environment = dict(os.environ)
+        self._environment = {**_raw(os.environ)}  # as the system has it
         self._folder = os.getcwd()
 
     def purge(self) -> None:
         """What the last task may have changed in this process is as it was."""
-        if os.environ != self._environment:
+        if _raw(os.environ) != self._environment:
             os.environ.clear()
-            os.environ.update(self._environment)
+            os.environ.update(
+                {os.fsdecode(name): os.fsdecode(value) for name, value in self._environment.items()}
+            )
         with contextlib.suppress(OSError):  # a folder that is gone
             os.chdir(self._folder)
         self.guard.install()
@@ -89,6 +91,12 @@ class Child:
                 "lease_token": token,
             },
         )
+
+
+def _raw(environment: Any) -> dict[bytes, bytes]:
+    """What is in it, undecoded: it is compared before every delivery."""
+    raw: dict[bytes, bytes] = getattr(environment, "_data", {})
+    return raw
 
 
 _child: Child | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 from uuid import UUID, uuid5
 
@@ -60,8 +61,12 @@ def build_context(
 
 def idempotency_key(delivery: Delivery, claim: Claim) -> str:
     """The same for every attempt of a task instance, and for no other, in any installation."""
-    installation = UUID(delivery.identity.rpartition(":")[2])
-    return str(uuid5(installation, str(claim.ti_id)))
+    return str(uuid5(_installation(delivery.identity), str(claim.ti_id)))
+
+
+@lru_cache(maxsize=8)
+def _installation(identity: str) -> UUID:
+    return UUID(identity.rpartition(":")[2])
 
 
 @dataclass(slots=True, kw_only=True)

@@ -350,7 +350,7 @@ def _deliver(
     failpoints.reach("worker.after_finish")
     if run_id is None:
         return
-    topics = [f"run:{run_id}", f"ti:{claimed.ti_id}", "runs", *topics]
+    # The main process tells the pages, of all children at once.
     if done.wait is not None:
         me.notices.deferred(runs=[run_id], topics=topics)
     elif isinstance(claimed, CallbackClaim):  # moves no run; there is room for another callback

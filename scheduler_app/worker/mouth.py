@@ -4,6 +4,10 @@ Redis is asked for each message, so a full worker asks for none. AMQP pushes: a 
 as one is acknowledged, and what a full worker was sent waits with it, out of sight, while other
 workers are idle. Here the broker may push one at a time, and is told to stop before the message that
 fills the worker is acknowledged; in one channel it heeds both in this order.
+
+Redis acknowledges nothing by itself: Celery keeps a second book of what was taken and struck off, four
+writes a message. It is left out. A message that is lost on the few steps from there to a child is an
+issued attempt that nobody claims, which the scheduler publishes again as soon as its queue is empty.
 """
 
 from __future__ import annotations
@@ -95,12 +99,15 @@ class Mouth:
 
 
 class OneAtATime(Consumer):  # type: ignore[misc,unused-ignore] # the stubs differ by version
-    """Celery's consumer of an AMQP broker, with the least that it can ask for at once."""
+    """Celery's consumer: of AMQP with the least that it can ask for at once, of Redis without its book."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if is_pushed(self.app):
             self.initial_prefetch_count = AT_ONCE
+        else:
+            for queue in self.app.amqp.queues.consume_from.values():
+                queue.no_ack = True
 
 
 def is_pushed(app: Any) -> bool:

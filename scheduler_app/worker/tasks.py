@@ -18,7 +18,7 @@ from celery.worker.request import Request
 from scheduler_app.executors import delivery
 from scheduler_app.executors.celery import TASK_NAME
 from scheduler_app.worker.execute import execute_delivery
-from scheduler_app.worker.mouth import mouth
+from scheduler_app.worker.mouth import is_pushed, mouth
 from scheduler_app.worker.witness import witness
 
 if TYPE_CHECKING:
@@ -102,17 +102,20 @@ class WitnessedRequest(Request):
 
 def strategy(task: Task[Any, Any], app: Celery, consumer: Any, **_: Any) -> Callable[..., None]:
     """How the consumer handles a message of the task: checks it, and hands it to the pool."""
+    # Where the broker keeps no book of what was taken, there is nothing to strike off.
+    is_booked = is_pushed(app)
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **_: Any) -> None:
         if not is_delivery(message):
             # It would only come again.
             logger.error("a message is not a delivery", extra={"body": repr(message.body)[:200]})
-            reject(logger, consumer.connection_errors, False)
+            if is_booked:
+                reject(logger, consumer.connection_errors, False)
             return
         request = WitnessedRequest(
             message,
-            on_ack=ack,
-            on_reject=reject,
+            on_ack=ack if is_booked else _nothing,
+            on_reject=reject if is_booked else _nothing,
             app=app,
             hostname=consumer.hostname,
             task=task,
@@ -127,6 +130,10 @@ def strategy(task: Task[Any, Any], app: Celery, consumer: Any, **_: Any) -> Call
         consumer.on_task_request(request)
 
     return handle
+
+
+def _nothing(*_: Any) -> None:
+    return
 
 
 def is_delivery(message: Any) -> bool:

@@ -298,7 +298,12 @@ class Witness:
         events = [self._event(exit_, found.get(exit_.attempt_id)) for exit_ in exits]
         with connection.transaction():
             record_events(connection, events=events)
-        self._notices.changed(f"ti:{facts.ti_id}" for facts in found.values())
+        if found:
+            # Of all children at once: what they execute may end several hundred times a second.
+            topics = {"runs"}
+            for facts in found.values():
+                topics |= {f"run:{facts.run_id}", f"ti:{facts.ti_id}"}
+            self._notices.changed(topics)
         if any(event.judgement is None for event in events):
             self._notices.wake(events=1)
 

@@ -52,7 +52,7 @@ def test_b037_what_a_worker_had_taken_and_not_started_when_it_died_is_sent_to_an
     run_id = world.run(world.flow("f", chain("a")))
     world.tick(run_id)
     taken = world.messages.pop()
-    note_published(raw, attempt_ids=[taken.attempt_id])
+    note_published(raw, ages_s={taken.attempt_id: 0.0})
     saying.silence(raw)
     assert saying.republish(raw, world) == [], "not before its time"
     raw.execute("UPDATE attempt SET published_at = published_at - interval '1 hour'")

@@ -23,6 +23,7 @@ from scheduler_app.rules.states import (
     TaskState,
 )
 from scheduler_app.scheduler import dispatch_attempts, room, tick
+from scheduler_app.scheduler.pace import Pace
 from scheduler_app.scheduler.run_views import Instance, RunView
 from scheduler_app.scheduler.turns import Turns
 from scheduler_app.scheduler.versions import Version, _version
@@ -113,6 +114,7 @@ def _plan(flow: Flow, seen: tuple[Seen, ...], free_slots: int, slots: int) -> Pl
         pools={"default": room.Pool(slots=slots)},
         usage=room.Usage(pool_slots=Counter({"default": slots - free_slots})),
         queue_slots={"default": 8},
+        pace=Pace(),
     )
     choice = dispatch_attempts.choose(ready, room=left, turns=Turns(), now=NOW)
     return Plan(

@@ -133,7 +133,7 @@ def test_a_task_that_ends_under_its_own_freeze_lets_the_next_go_after_the_thaw(
 
 def test_a_queued_task_is_refused_and_the_same_attempt_comes_again(world: World) -> None:
     message = begun(world, claim=False)
-    moves.note_published(world.connection, attempt_ids=[message.attempt_id])
+    moves.note_published(world.connection, ages_s={message.attempt_id: 0.0})
     hold("run", message.run_id)
     assert world.claim(message) is None
     delivery = Delivery(

@@ -61,7 +61,7 @@ def test_a_run_from_its_queue_to_its_end(decided: World) -> None:
     assert told(run, "a").rule == "max_active_runs"
     world.tick(run)
     (message,), world.messages = world.messages, []
-    moves.note_published(world.connection, attempt_ids=[message.attempt_id])
+    moves.note_published(world.connection, ages_s={message.attempt_id: 0.0})
     assert told(run, "a").rule == "queued"
     assert "1 worker that listens there" in told(run, "a").sentence
     waits = told(run, "b")
@@ -180,7 +180,7 @@ def test_a_freeze_is_named_with_who_and_why(decided: World) -> None:
 
 def test_a_shard_without_a_scheduler_and_a_queue_without_a_worker(decided: World) -> None:
     run, message = begun(decided)
-    moves.note_published(decided.connection, attempt_ids=[message.attempt_id])
+    moves.note_published(decided.connection, ages_s={message.attempt_id: 0.0})
     Job.objects.filter(kind="worker").update(heartbeat_at=factories.at(0))
     assert told(run, "a").rule == "nobody_listens"
     Lease.objects.update(expires_at=timezone.now())

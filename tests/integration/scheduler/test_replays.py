@@ -118,7 +118,7 @@ def test_b031_a_message_that_the_broker_lost_is_sent_again_for_the_same_attempt(
     run_id = world.run(world.flow("f", chain("a")))
     world.tick(run_id)
     (message,) = world.messages
-    note_published(raw, attempt_ids=[message.attempt_id])
+    note_published(raw, ages_s={message.attempt_id: 0.0})
     carrier = Carrier()
     arguments: dict[str, Any] = {
         "executor": carrier,
@@ -144,7 +144,7 @@ def test_b031_a_message_that_was_overtaken_in_a_busy_queue_is_sent_again(
     second = world.run(world.flow("g", chain("b")), "r2")
     world.tick(second)
     lost, later = world.messages
-    note_published(raw, attempt_ids=[lost.attempt_id])
+    note_published(raw, ages_s={lost.attempt_id: 0.0})
     raw.execute("UPDATE attempt SET published_at = clock_timestamp() - interval '1 hour'")
     carrier = Carrier(depth=5)
     arguments: dict[str, Any] = {

@@ -74,7 +74,7 @@ def started(world: World, raw: psycopg.Connection[Any]) -> dict[str, Message]:
     world.tick(world.run(world.flow("f", tasks)))
     of = {Attempt.objects.get(pk=m.attempt_id).task_id: m for m in world.messages}
     found = {str(name): message for name, message in of.items()}
-    note_published(raw, attempt_ids=[found["published"].attempt_id])
+    note_published(raw, ages_s={found["published"].attempt_id: 0.0})
     for name in ("kept", "dropped", "reported"):
         assert world.claim(found[name]) is not None
     return found
@@ -110,7 +110,7 @@ def test_live_attempts_are_decided_by_what_the_asked_worker_answers(
     # It answers that it runs two of the three; of those one reports; a message goes out.
     answer(raw, worker, found["kept"].attempt_id, found["reported"].attempt_id)
     world.finish(found["reported"])
-    note_published(raw, attempt_ids=[found["unpublished"].attempt_id])
+    note_published(raw, ages_s={found["unpublished"].attempt_id: 0.0})
     assert follow_up(raw, leases=standby, terms=standby.terms()) != [3]
     assert items(take) == {
         "unpublished": "published",

@@ -185,7 +185,7 @@ class PostgresDatabase(Database):
     # -- publishing ---------------------------------------------------------------------------
 
     def note_published(self, attempt_ids: Iterable[int]) -> None:
-        attempt.note_published(self._connection, attempt_ids=list(map(_id, attempt_ids)))
+        attempt.note_published(self._connection, ages_s=dict.fromkeys(map(_id, attempt_ids), 0.0))
         self.look()
 
     def note_republished(self, attempt_ids: Iterable[int]) -> None:

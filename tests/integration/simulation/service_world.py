@@ -12,7 +12,7 @@ from scheduler_app.rules.states import RUN_TERMINAL
 from scheduler_app.scheduler import dispatch_attempts, orphans, sweep
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.leases import Leases
-from scheduler_app.scheduler.publish import publish
+from scheduler_app.scheduler.publish import Publisher
 from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.scheduler.tick import Ticker
 from scheduler_app.transitions.inquiry import Holding, answer_inquiries, open_inquiries
@@ -199,12 +199,7 @@ class ServiceWorld(PostgresWorld):
             )
             assert not outcome.broken
             if r >> 8 & 3 != 3:
-                publish(
-                    self._connection,
-                    executor=self._carrier,
-                    identity="",
-                    messages=outcome.messages,
-                )
+                self._send(outcome.messages, dies_before_noting=r >> 10 & 3 == 3)
 
         return self.db.run.state not in RUN_TERMINAL and self._deciding(r, step)
 
@@ -254,9 +249,15 @@ class ServiceWorld(PostgresWorld):
             terms=self._stations[s.name].leases.terms(),
             older_than_s=UNPUBLISHED_AFTER_S,
         )
-        publish(self._connection, executor=self._carrier, identity="", messages=messages)
+        self._send(messages, dies_before_noting=False)
         self.db.look()
         return True
+
+    def _send(self, messages: list[Message], *, dies_before_noting: bool) -> None:
+        publisher = Publisher(self._carrier)
+        publisher.publish(self._connection, identity="", messages=messages)
+        if not dies_before_noting:
+            publisher.note(self._connection, all_of_them=True)
 
 
 def rows_of(db: PostgresDatabase) -> list[dict[str, Any]]:

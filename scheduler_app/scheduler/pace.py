@@ -1,0 +1,62 @@
+"""How fast deliveries leave the queues: so many may wait in one that its workers never run dry.
+
+A queue that is fuller than that gains nothing: what lies in it is decided, and a task of a higher
+priority that becomes ready has to wait behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+SEEN_FOR_S: Final = 0.5  # deliveries of so long say how fast a queue is
+LEAD_S: Final = 0.25  # of work may wait in a queue; a scheduler looks several times in this time
+
+
+class Pace:
+    """Counts what one scheduler has issued by queue of late, which is what workers took."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._issued: deque[tuple[float, Counter[str]]] = deque()
+        self._rates: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+
+    def found(self, waiting: Mapping[str, int]) -> None:
+        """So many deliveries wait in each queue now."""
+        self._waiting = Counter(waiting)
+
+    def issued(self, queues: Iterable[str]) -> None:
+        """A delivery was issued now for each of these."""
+        counts = Counter(queues)
+        if counts:
+            self._issued.append((self._clock(), counts))
+            self._rates += counts
+            self._waiting += counts
+        self._forget()
+
+    def lasts_s(self, free: Mapping[str, int]) -> float:
+        """For how long the emptiest of these queues keeps its workers busy; each with their children."""
+        return min(
+            (
+                max(0, self._waiting[queue] - children) * SEEN_FOR_S / self._rates[queue]
+                if self._rates[queue]
+                else 0.0
+                for queue, children in free.items()
+            ),
+            default=0.0,
+        )
+
+    def places(self, queue: str) -> int:
+        """How many deliveries may wait in the queue for its pace."""
+        self._forget()
+        return int(self._rates[queue] * LEAD_S / SEEN_FOR_S)
+
+    def _forget(self) -> None:
+        oldest = self._clock() - SEEN_FOR_S
+        while self._issued and self._issued[0][0] < oldest:
+            self._rates -= self._issued.popleft()[1]

@@ -1,0 +1,43 @@
+"""How many deliveries may wait in a queue, and how long they last."""
+
+from __future__ import annotations
+
+from scheduler_app.scheduler.pace import LEAD_S, SEEN_FOR_S, Pace
+
+
+class Clock:
+    """Stands until it is set."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """The moment."""
+        return self.now
+
+
+def test_places_grow_with_the_pace_and_shrink_when_it_slackens() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.places("default") == 0
+    for _ in range(40):
+        pace.issued(["default"] * 4 + ["other"])
+        clock.now += 0.01
+    assert pace.places("default") == int(160 * LEAD_S / SEEN_FOR_S)
+    assert pace.places("other") == int(40 * LEAD_S / SEEN_FOR_S)
+    clock.now += SEEN_FOR_S + 0.1
+    assert pace.places("default") == 0
+
+
+def test_what_waits_lasts_as_long_as_it_took_to_issue_as_much() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.found({"default": 22})
+    pace.issued(["default"] * 100 + ["slow"])
+    assert pace.lasts_s({"default": 2}) == 120 * SEEN_FOR_S / 100
+    # The emptiest of them says when to look again, and one whose workers are free is empty.
+    assert pace.lasts_s({"default": 2, "slow": 1}) == 0.0
+    assert pace.lasts_s({"default": 125}) == 0.0
+    assert pace.lasts_s({"unknown": 5}) == 0.0
+    assert pace.lasts_s({}) == 0.0
+    pace.found({"default": 12})
+    assert pace.lasts_s({"default": 2}) == 10 * SEEN_FOR_S / 100
