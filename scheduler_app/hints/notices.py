@@ -46,7 +46,7 @@ class Notices:
     def wake(self, runs: Iterable[int] = (), **more: object) -> None:
         """Some scheduler will look at these runs soon.
 
-        ``more``: events=1, flows=1, leases=1, callbacks=1.
+        ``more``: events=1, flows=1, leases=1, callbacks=1, by_itself=1 (see ``both``).
         """
         self._send(WAKE, {"runs": list(runs), **more})
 
@@ -54,14 +54,29 @@ class Notices:
         """Pages that show one of ``topics`` (``runs``, ``run:12``, ``ti:7``, ...) will refresh."""
         self._send(CHANGED, {"topics": sorted(set(topics))})
 
-    def both(self, *, runs: Iterable[int], topics: Iterable[str], callbacks: bool = False) -> None:
-        """``wake`` and ``changed`` in one round trip; ``callbacks``: some wait to be published."""
+    def both(
+        self,
+        *,
+        runs: Iterable[int],
+        topics: Iterable[str],
+        callbacks: bool = False,
+        by_itself: bool = False,
+    ) -> None:
+        """``wake`` and ``changed`` in one round trip; ``callbacks``: some wait to be published.
+
+        ``by_itself``: nothing has moved but what schedulers had let go.
+        """
         more = {"callbacks": 1} if callbacks else {}
+        more |= {"by_itself": 1} if by_itself else {}
         self._send_many([(WAKE, {"runs": list(runs), **more}), *_changed(topics)])
 
-    def deferred(self, *, runs: Iterable[int], topics: Iterable[str]) -> None:
+    def deferred(
+        self, *, runs: Iterable[int], topics: Iterable[str], by_itself: bool = False
+    ) -> None:
         """``both``, and triggerers look for triggers that are due or that nobody watches."""
-        self._send_many([(TRIGGER, {}), (WAKE, {"runs": list(runs)}), *_changed(topics)])
+        more = {"by_itself": 1} if by_itself else {}
+        wake = (WAKE, {"runs": list(runs), **more})
+        self._send_many([(TRIGGER, {}), wake, *_changed(topics)])
 
     def triggers(self) -> None:
         """Triggerers look for triggers that are due or that nobody watches."""

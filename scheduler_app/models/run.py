@@ -45,6 +45,8 @@ class Run(Standing):
     mark = models.JSONField(null=True)
     backfill_id = models.BigIntegerField(null=True)  # that made it, or had it run again
     retry_count = models.IntegerField(default=0)
+    # Grows whenever an act moves what has ended in it, for those that keep it in memory.
+    revision = models.IntegerField(default=0, db_default=0)
     retry_at = models.DateTimeField(null=True)  # when its policy begins the next run attempt
     # Why it waits for that, or why none follows.
     retry_reason = models.CharField(max_length=250, default="", db_default="", blank=True)

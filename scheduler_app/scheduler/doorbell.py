@@ -23,6 +23,7 @@ class Wake:
     """What was rung for since the last look."""
 
     runs: set[int] = field(default_factory=set)
+    acted_on: set[int] = field(default_factory=set)  # of those: not only what was let go has moved
     events: bool = False
     flows: bool = False
     leases: bool = False  # one was given up, or somebody came who has none
@@ -53,10 +54,13 @@ class Doorbell:
         flows: bool = False,
         leases: bool = False,
         callbacks: bool = False,
+        by_itself: bool = False,
     ) -> None:
         """As if a hint had arrived; also used by this process's own threads."""
         with self._lock:
             self._wake.runs |= runs or set()
+            if not by_itself:
+                self._wake.acted_on |= runs or set()
             self._wake.events |= events
             self._wake.flows |= flows
             self._wake.leases |= leases
@@ -112,4 +116,5 @@ class Doorbell:
             flows=bool(hint.get("flows")),
             leases=bool(hint.get("leases")),
             callbacks=bool(hint.get("callbacks")),
+            by_itself=bool(hint.get("by_itself")),
         )

@@ -1,7 +1,10 @@
-"""Runs in memory: their task instances as last read, refreshed by reading only what is open.
+"""Runs in memory: their task instances as last read, refreshed by reading only what may have moved.
 
-A view is valid for one lease token, one run attempt and one version. A terminal state changes only by a clear,
-which opens the instance again or starts a new run attempt, so closed rows need no second look.
+A view is valid for one lease token, one run attempt and one version. Most looks read only the instances
+that were let go and have not ended: the others move by this process's own decisions, or by a person's act,
+which raises the run's revision or rings without saying that it is only about an end. Such a view, and
+every one that a sweep or a refused dispatch casts doubt on, reads all that is open. A terminal state
+changes only by a clear or a mark by hand, which raise the revision: closed rows need no second look.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.rows import tuple_row
 
 from scheduler_app.rules import values
+from scheduler_app.rules.board import Board
 from scheduler_app.rules.states import TaskState
 
 if TYPE_CHECKING:
@@ -63,8 +67,13 @@ class RunView:
     token: int
     run_attempt: int
     version: Version
+    revision: int = 0  # of the run, when all that is open was last read
+    is_doubted: bool = False
+    board: Board | None = None
     instances: dict[int, Instance] = field(default_factory=dict)
+    by_key: dict[tuple[str, int], int] = field(default_factory=dict)
     open_ids: set[int] = field(default_factory=set)
+    let_go: set[int] = field(default_factory=set)  # of those, all that are not in ``none``, or held
     held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
     # What the tasks that pick have picked: the attempt whose result it is, whether there is one, and it.
     picked: dict[int, tuple[UUID | None, bool, object]] = field(default_factory=dict)
@@ -84,7 +93,7 @@ class RunView:
 
     def active_count(self) -> int:
         """How many task instances hold a place under ``max_active_tasks``."""
-        return sum(1 for i in self.open_ids if self.instances[i].state in _ACTIVE)
+        return sum(1 for i in self.let_go if self.instances[i].state in _ACTIVE)
 
 
 class RunViews:
@@ -98,6 +107,12 @@ class RunViews:
         for run_id in run_ids:
             self._views.pop(run_id, None)
 
+    def doubt(self, run_ids: Iterable[int]) -> None:
+        """The next look at these runs reads all that is open in them."""
+        for run_id in run_ids:
+            if (view := self._views.get(run_id)) is not None:
+                view.is_doubted = True
+
     def refresh(
         self,
         connection: psycopg.Connection[Any],
@@ -110,6 +125,7 @@ class RunViews:
         if len(self._views) > VIEWS_MAX:
             self._views.clear()
         known: list[RunView] = []
+        doubted: list[RunView] = []
         new: list[RunView] = []
         for run in runs:
             view = self._views.get(run["id"])
@@ -128,16 +144,36 @@ class RunViews:
                     run_attempt=run["run_attempt"],
                     version=versions[run["version_id"]],
                 )
+                if view.version.graph is not None:
+                    view.board = Board(view.version.graph)
                 self._views[run["id"]] = view
                 new.append(view)
+            elif view.is_doubted or view.revision != run["revision"]:
+                doubted.append(view)
             else:
                 known.append(view)
+            view.revision = run["revision"]
         if new:
             self._read(connection, new, only_open=False)
+        if doubted:
+            for view in doubted:
+                view.is_doubted = False
+            self._read(connection, doubted, only_open=True)
         if known:
-            self._read(connection, known, only_open=True)
-        _read_choices(connection, known + new)
-        return known + new
+            self._read_let_go(connection, known)
+        views = known + doubted + new
+        _read_choices(connection, views)
+        return views
+
+    def _read_let_go(self, connection: psycopg.Connection[Any], views: list[RunView]) -> None:
+        by_run = {view.run_id: view for view in views}
+        ids = [ti_id for view in views for ti_id in view.let_go | view.held_ids]
+        if not ids:
+            return
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(_SELECT + " WHERE id = ANY(%s)", [ids])
+            for row in cursor.fetchall():
+                _take(by_run[row[0]], row)
 
     def _read(
         self, connection: psycopg.Connection[Any], views: list[RunView], *, only_open: bool
@@ -198,31 +234,35 @@ _SELECT = (
 
 
 def _take(view: RunView, row: tuple[Any, ...]) -> None:
-    ti_id = row[1]
+    ti_id, is_held, is_open = row[1], row[9], row[16]
     old = view.instances.get(ti_id)
+    state = _STATES[row[4]]
     view.instances[ti_id] = Instance(
         ti_id=ti_id,
         task_id=row[2],
         map_index=row[3],
-        state=_STATES[row[4]],
+        state=state,
         try_number=row[5],
         resume_index=row[6],
         dispatch_no=row[7],
         attempt_id=row[8],
-        held=row[9],
+        held=is_held,
         pool=row[10],
         slots=row[11],
         queue=row[12],
         priority=row[13],
         next_retry_at=row[14],
         wait_mark=row[15],
-        ready_since=old.ready_since if old is not None and old.state == row[4] else None,
+        ready_since=old.ready_since if old is not None and old.state is state else None,
     )
-    if row[16]:
-        view.open_ids.add(ti_id)
-    else:
-        view.open_ids.discard(ti_id)
-    if row[9] and not row[16]:
-        view.held_ids.add(ti_id)
-    else:
-        view.held_ids.discard(ti_id)
+    if old is None:
+        view.by_key[row[2], row[3]] = ti_id
+    if view.board is not None:
+        view.board.put(row[2], row[3], state, held=is_held)
+    _belongs(view.open_ids, ti_id, is_open)
+    _belongs(view.let_go, ti_id, is_open and (is_held or state is not TaskState.NONE))
+    _belongs(view.held_ids, ti_id, is_held and not is_open)
+
+
+def _belongs(ids: set[int], ti_id: int, whether: bool) -> None:
+    (ids.add if whether else ids.discard)(ti_id)

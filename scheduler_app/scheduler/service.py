@@ -167,6 +167,7 @@ class Scheduler:
         self._progressed()
         connection = self._connect()
         self._dirty |= wake.runs
+        self._ticker.doubt(wake.acted_on)
         if wake.runs:
             # Something moved: there may be room for those that had none.
             self._dirty |= self._waiting
@@ -347,6 +348,7 @@ class Scheduler:
         self._progressed()
         active = sweep.active_runs(connection, shards=list(terms))
         self._dirty |= active
+        self._ticker.doubt(active)
         self._waiting &= active
         self._retry_at = {run: at for run, at in self._retry_at.items() if run in active}
         # Also when nothing is active any more: what waited may just have ended.

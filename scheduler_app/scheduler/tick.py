@@ -75,6 +75,10 @@ class Ticker:
         """The next tick reads these runs anew."""
         self._views.forget(run_ids)
 
+    def doubt(self, run_ids: Iterable[int]) -> None:
+        """Somebody else may have moved what never started or has ended in these runs."""
+        self._views.doubt(run_ids)
+
     def tick(
         self,
         connection: psycopg.Connection[Any],
@@ -236,8 +240,13 @@ class Ticker:
         )
         outcome.moved_runs |= {message.run_id for message in outcome.messages}
         issued = {message.ti_id for message in outcome.messages}
-        # Somebody else moved a row in between: look again.
-        outcome.again |= {r.view.run_id for r in chosen if r.instance.ti_id not in issued}
+        for r in chosen:
+            if r.instance.ti_id in issued:
+                # From now on each look reads it, until it has ended.
+                r.view.let_go.add(r.instance.ti_id)
+            else:  # somebody else moved it in between
+                outcome.again.add(r.view.run_id)
+                r.view.is_doubted = True
         outcome.waiting_runs |= {by_id[ti_id].view.run_id for ti_id in choice.waiting}
         note_waits(connection, notes=dispatch_attempts.wait_notes(ready, choice, now=now))
 
@@ -262,12 +271,27 @@ def _let_go(
         decided.append((view, decision))
     moved = mark_task_instances(connection, marks=marks)
     outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
+    _heed_marks(views, marks, moved, outcome)
     outcome.has_callbacks = _call_for_marks(connection, views, marks, moved)
     ready = _with_groups(connection, decided, ready, now, outcome)
     return ready, [one for one in decided if one[1].state is not RunState.RUNNING]
 
 
+def _heed_marks(
+    views: list[RunView], marks: dict[int, TaskState], moved: frozenset[int], outcome: Outcome
+) -> None:
+    """What was marked is read once more; where somebody was first, all that is open is."""
+    for view in views:
+        own = view.open_ids & marks.keys()
+        view.let_go |= own
+        if not own <= moved:
+            view.is_doubted = True
+            outcome.again.add(view.run_id)
+
+
 def _decision(view: RunView) -> run_outcome.RunDecision:
+    if view.board is not None:
+        return view.board.decide()
     return _decide_states(
         view,
         [
@@ -301,9 +325,11 @@ def _collect(
     outcome: Outcome,
 ) -> None:
     """Sort the open instances of a run: to be marked, ready now, or ready at a later time."""
-    for ti_id in view.open_ids:
+    for key, state in decision.marks.items():
+        marks[view.by_key[key]] = state
+    waits = {view.by_key[key] for key in decision.ready}
+    for ti_id in view.let_go | waits:
         instance = view.instances[ti_id]
-        key = (instance.task_id, instance.map_index)
         if instance.held:
             continue
         if instance.state in (TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE):
@@ -315,9 +341,7 @@ def _collect(
                 outcome.retry_in_s[view.run_id] = min(
                     in_s, outcome.retry_in_s.get(view.run_id, in_s)
                 )
-        elif key in decision.marks:
-            marks[ti_id] = decision.marks[key]
-        elif key in decision.ready or instance.state is TaskState.SCHEDULED:
+        elif ti_id in waits or instance.state is TaskState.SCHEDULED:
             # Scheduled: let go once already; it waits, was handed back, or its worker was lost.
             ready.append(Ready(view=view, instance=instance))
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import tuple_row
 
+from scheduler_app.rules.board import Graph
 from scheduler_app.rules.definition import FlowDefinition, from_dict
 from scheduler_app.rules.errors import DefinitionError
 from scheduler_app.rules.past import tasks_with_past
-from scheduler_app.rules.ties import Ties, ties_of
+from scheduler_app.rules.ties import NONE, Ties, ties_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -30,6 +31,7 @@ class Version:
     upstream: dict[str, tuple[str, ...]]
     trigger_rules: dict[str, str]
     ties: Ties
+    graph: Graph | None  # where a board can keep its runs' readiness: in a flow without ties
     pools: frozenset[str]
     limited: tuple[TaskDefinition, ...]  # those with limits of their own
     keys: dict[str, tuple[LimitDefinition, ...]]  # of the tasks that have some
@@ -79,13 +81,23 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         if task.max_active_per_flow is not None or task.max_active_per_run is not None
     )
     keys = {task.task_id: task.limits for task in definition.tasks if task.limits}
+    upstream = {task.task_id: task.upstream for task in definition.tasks}
+    trigger_rules = {task.task_id: task.trigger_rule for task in definition.tasks}
+    ties = ties_of(definition)
     return Version(
         id=version_id,
         definition=definition,
-        upstream={task.task_id: task.upstream for task in definition.tasks},
-        trigger_rules={task.task_id: task.trigger_rule for task in definition.tasks},
+        upstream=upstream,
+        trigger_rules=trigger_rules,
+        graph=Graph(
+            upstream=upstream,
+            trigger_rules=trigger_rules,
+            priorities={task.task_id: task.priority for task in definition.tasks},
+        )
+        if ties is NONE
+        else None,
         past=tasks_with_past(definition),
-        ties=ties_of(definition),
+        ties=ties,
         pools=frozenset(task.pool for task in definition.tasks),
         limited=limited,
         keys=keys,

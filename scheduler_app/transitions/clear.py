@@ -10,6 +10,7 @@ from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
+from scheduler_app.transitions.run import revise_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +116,9 @@ def clear_task_instances(
                 else f"group {by.group_id} is tried again as a whole: {by.reason}",
             },
         )
-        return dict(cursor.fetchall())
+        opened: dict[int, str] = dict(cursor.fetchall())
+    revise_runs(connection, ti_ids=list(opened))
+    return opened
 
 
 def _code(by: Clear | NewGroupAttempt) -> str:

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
 from scheduler_app.transitions.ids import uuid7
-from scheduler_app.transitions.run import REASON_CHARACTERS_MAX
+from scheduler_app.transitions.run import REASON_CHARACTERS_MAX, revise_runs
 from scheduler_app.transitions.run_retry import bar_retry
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def mark_by_hand(
                 },
             )
             moved |= dict(cursor.fetchall())
+    revise_runs(connection, ti_ids=list(moved))
     return moved
 
 

@@ -233,20 +233,33 @@ def lock_active_runs(
 
     Runs that another transaction holds are skipped; the caller looks again at its next tick.
     One dict per run: id, flow_id, run_key, state, version_id, run_attempt, shard, frozen, is_overdue
-    (past its deadline), retry_count, retry_barred (who ended it or part of it; empty: nobody).
+    (past its deadline), retry_count, retry_barred (who ended it or part of it; empty: nobody), backfill_id, revision.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT r.id, r.flow_id, r.run_key, r.state, r.version_id, r.run_attempt, r.shard,"
             "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS frozen, r.created_at,"
             "  coalesce(r.deadline_at <= clock_timestamp(), false) AS is_overdue,"
-            "  r.retry_count, r.retry_barred, r.backfill_id"
+            "  r.retry_count, r.retry_barred, r.backfill_id, r.revision"
             " FROM run r JOIN flow f ON f.flow_id = r.flow_id"
             " WHERE r.id = ANY(%s) AND r.shard = ANY(%s) AND r.is_active AND r.filter_code IS NULL"
             " ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED",
             [list(run_ids), list(shards)],
         )
         return cursor.fetchall()
+
+
+def revise_runs(connection: psycopg.Connection[Any], *, ti_ids: Sequence[int]) -> None:
+    """Whoever keeps the runs of these task instances in memory reads them anew.
+
+    For every act that moves what has ended, or what never started, other than a tick. The caller holds the runs.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE run SET revision = revision + 1 WHERE id IN"
+            " (SELECT run_id FROM task_instance WHERE id = ANY(%s))",
+            [list(ti_ids)],
+        )
 
 
 def start_runs(

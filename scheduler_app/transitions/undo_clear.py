@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app.models import Run, RunAttempt, TaskInstance
+from scheduler_app.transitions.run import revise_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,10 @@ _OF_ATTEMPT: Final = (
     *("state", "is_live", "outcome", "outcome_reason", "ended_at"),
     *("stop_requested_at", "stop_reason"),
 )
-_FIXED: Final = {"id", "run_id", "flow_id", "run_key", "shard", "task_id", "map_index", "number"}
+_FIXED: Final = {
+    *("id", "run_id", "flow_id", "run_key", "shard", "task_id", "map_index", "number"),
+    "revision",  # that never goes back
+}
 
 
 def _columns(model: type[Any]) -> tuple[str, ...]:
@@ -104,6 +108,7 @@ def put_back(
             _restore("task_instance", "tis", _columns(TaskInstance)) + " RETURNING t.id", values
         )
         ids = sorted(row[0] for row in cursor.fetchall())
+        revise_runs(connection, ti_ids=ids)
         cursor.execute(_restore("checkpoint", "checkpoints", ("scope", "owner")), values)
         cursor.execute(_RUN.format(columns=_pairs(_columns(Run))), values)
         cursor.execute(

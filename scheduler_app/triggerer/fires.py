@@ -91,4 +91,4 @@ def tell(notices: Notices, fired: Iterable[Fired]) -> None:
     if moved:
         runs = sorted({one.run_id for one in moved})
         topics = {f"run:{run_id}" for run_id in runs} | {f"ti:{one.ti_id}" for one in moved}
-        notices.both(runs=runs, topics=["runs", "triggers", *topics])
+        notices.both(runs=runs, topics=["runs", "triggers", *topics], by_itself=True)

@@ -352,12 +352,12 @@ def _deliver(
         return
     # The main process tells the pages, of all children at once.
     if done.wait is not None:
-        me.notices.deferred(runs=[run_id], topics=topics)
+        me.notices.deferred(runs=[run_id], topics=topics, by_itself=True)
     elif isinstance(claimed, CallbackClaim):  # moves no run; there is room for another callback
         me.notices.both(runs=[], topics=topics, callbacks=True)
     else:
         has_called = bool(report.due_callbacks(done))
-        me.notices.both(runs=[run_id], topics=topics, callbacks=has_called)
+        me.notices.both(runs=[run_id], topics=topics, callbacks=has_called, by_itself=True)
 
 
 def _spool(me: Child, done: report.Report) -> None:

@@ -1,0 +1,187 @@
+"""The readiness of a run kept in counters: a change costs what hangs on it, whatever the run's size.
+
+``run_outcome.decide_run`` looks at every instance; it is the law. A board comes to the same decisions
+for a flow without ties by looking only at what changed since the last one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from scheduler_app.rules import graph, readiness, run_outcome
+from scheduler_app.rules.definition import TriggerRule
+from scheduler_app.rules.readiness import Decision, UpstreamCounts
+from scheduler_app.rules.run_outcome import InstanceState, Key, RunDecision
+from scheduler_app.rules.states import RunState, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READY_MAX: Final = (
+    1000  # instances named by one decision; the others are named when these have gone
+)
+
+_TOTAL: Final = 0  # places of a tally, as in run_outcome
+_PLACES: Final = {
+    TaskState.SUCCESS: 1,
+    TaskState.FAILED: 2,
+    TaskState.SKIPPED: 3,
+    TaskState.UPSTREAM_FAILED: 4,
+    TaskState.REMOVED: 5,
+}
+_MARKS: Final = {
+    Decision.SKIP: TaskState.SKIPPED,
+    Decision.UPSTREAM_FAILED: TaskState.UPSTREAM_FAILED,
+}
+
+
+class Graph:
+    """What every run of one version of a flow has in common. Raises ``DefinitionError`` for a circle."""
+
+    def __init__(
+        self,
+        *,
+        upstream: Mapping[str, tuple[str, ...]],
+        trigger_rules: Mapping[str, str],
+        priorities: Mapping[str, int],
+    ) -> None:
+        self.upstream = upstream
+        self.trigger_rules = trigger_rules
+        self.priorities = priorities
+        self.order = graph.topological_order(upstream)
+        self.place = {task_id: place for place, task_id in enumerate(self.order)}
+        self.downstream = graph.downstream_of(upstream)
+
+
+class Board:
+    """The instances of one run, counted by task as those below see them.
+
+    ``put`` tells of each instance and of each change; ``decide`` takes its own marks for written.
+    """
+
+    def __init__(self, of: Graph) -> None:
+        self._of = of
+        self._known: dict[Key, tuple[TaskState, bool]] = {}
+        self._numbers: dict[str, int] = {}  # instances by task
+        # Of the direct upstream of each task. A task without an instance counts as one that never
+        # ends: whoever waits for it must not start.
+        self._above = {
+            task_id: [len(set(above)), 0, 0, 0, 0, 0] for task_id, above in of.upstream.items()
+        }
+        self._undecided: dict[str, set[int]] = {}  # in ``none`` and not held
+        self._strangers: set[Key] = set()  # in ``none``, of no task of the definition
+        self._ready: set[str] = set()  # tasks whose undecided instances may start
+        self._under_way = 0
+        self._changed = set(of.upstream)  # tasks to be looked at
+
+    def put(self, task_id: str, map_index: int, state: TaskState, *, held: bool) -> None:
+        """The instance is in this state now."""
+        key, now = (task_id, map_index), (state, held)
+        before = self._known.get(key)
+        if before == now:
+            return
+        if before is None:
+            number = self._numbers[task_id] = self._numbers.get(task_id, 0) + 1
+            if number > 1:
+                self._count(task_id, _TOTAL, 1)
+        else:
+            self._account(key, before, -1)
+        self._known[key] = now
+        self._account(key, now, 1)
+        self._changed.add(task_id)
+
+    def decide(self) -> RunDecision:
+        """What follows from the states now, as ``decide_run`` has it; at most ``READY_MAX`` are named."""
+        marks: dict[Key, TaskState] = dict.fromkeys(self._strangers, TaskState.REMOVED)
+        for task_id, map_index in marks:
+            self.put(task_id, map_index, TaskState.REMOVED, held=False)
+        self._walk(marks)
+        if self._ready or self._under_way:
+            return RunDecision(
+                state=RunState.RUNNING, code="", reason="", marks=marks, ready=self._named_ready()
+            )
+        whole = run_outcome.decide_run(
+            upstream=self._of.upstream,
+            trigger_rules=self._of.trigger_rules,
+            instances=[
+                InstanceState(task_id=task_id, map_index=map_index, state=state, held=held)
+                for (task_id, map_index), (state, held) in self._known.items()
+            ],
+        )
+        return replace(whole, marks={**marks, **whole.marks})
+
+    def _walk(self, marks: dict[Key, TaskState]) -> None:
+        """Every task that may be decided differently now is looked at, upstream first."""
+        place, downstream = self._of.place, self._of.downstream
+        waiting = sorted({place[task_id] for task_id in self._changed if task_id in place})
+        seen = set(waiting)
+        while waiting:
+            task_id = self._of.order[heapq.heappop(waiting)]
+            if not self._undecided.get(task_id):
+                self._ready.discard(task_id)
+                continue
+            decision = self._decision(task_id)
+            if decision is Decision.READY:
+                self._ready.add(task_id)
+                continue
+            self._ready.discard(task_id)
+            if decision is Decision.WAIT:
+                continue
+            state = _MARKS[decision]
+            for map_index in [*self._undecided[task_id]]:
+                marks[task_id, map_index] = state
+                self.put(task_id, map_index, state, held=False)
+            for below in downstream[task_id]:
+                if place[below] not in seen:
+                    seen.add(place[below])
+                    heapq.heappush(waiting, place[below])
+        self._changed.clear()
+
+    def _decision(self, task_id: str) -> Decision:
+        rule = self._of.trigger_rules.get(task_id, TriggerRule.ALL_SUCCESS)
+        if rule not in readiness.KNOWN_RULES:
+            return Decision.WAIT  # of a newer version: nothing here can say when it may start
+        total, success, failed, skipped, upstream_failed, removed = self._above[task_id]
+        return readiness.decide(
+            rule,
+            UpstreamCounts(
+                total=total,
+                success=success,
+                failed=failed,
+                skipped=skipped,
+                upstream_failed=upstream_failed,
+                removed=removed,
+            ),
+        )
+
+    def _named_ready(self) -> frozenset[Key]:
+        """Those of the most urgent tasks first, where there are too many to name."""
+        named: list[Key] = []
+        priorities, place = self._of.priorities, self._of.place
+        for task_id in sorted(self._ready, key=lambda one: (-priorities.get(one, 0), place[one])):
+            indexes = sorted(self._undecided[task_id])
+            named += [(task_id, index) for index in indexes[: READY_MAX - len(named)]]
+            if len(named) >= READY_MAX:
+                break
+        return frozenset(named)
+
+    def _account(self, key: Key, instance: tuple[TaskState, bool], by: int) -> None:
+        (task_id, map_index), (state, held) = key, instance
+        if state is TaskState.NONE and not held:
+            if task_id not in self._of.upstream:
+                (self._strangers.add if by > 0 else self._strangers.discard)(key)
+            elif by > 0:
+                self._undecided.setdefault(task_id, set()).add(map_index)
+            else:
+                self._undecided[task_id].discard(map_index)
+        elif not held and (place := _PLACES.get(state)):
+            self._count(task_id, place, by)
+        else:
+            self._under_way += by
+
+    def _count(self, task_id: str, place: int, by: int) -> None:
+        for below in self._of.downstream.get(task_id, ()):
+            self._above[below][place] += by
+            self._changed.add(below)

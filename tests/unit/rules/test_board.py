@@ -1,0 +1,120 @@
+"""A board that hears of every change decides as the function that looks at every instance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_app.rules import board as boards
+from scheduler_app.rules.board import Board, Graph
+from scheduler_app.rules.errors import DefinitionError
+from scheduler_app.rules.run_outcome import InstanceState, Key, decide_run
+from scheduler_app.rules.states import RunState, TaskState
+from tests.unit.rules.test_run_outcome_properties import Run, runs
+
+Change = tuple[Key, TaskState, bool]
+
+
+def graph_of(run: Run) -> Graph:
+    return Graph(upstream=run[0], trigger_rules=run[1], priorities={})
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Run, list[list[Change]]]:
+    """A run as it is first seen, and what happens to its instances between one look and the next."""
+    run = draw(runs())
+    keys = [(one.task_id, one.map_index) for one in run[2]]
+    change = st.tuples(st.sampled_from(keys), st.sampled_from(TaskState), st.booleans())
+    steps = st.lists(st.lists(change, max_size=4), max_size=6)
+    return run, draw(steps) if keys else []
+
+
+@given(histories())
+def test_whatever_happens_a_board_decides_as_a_look_at_everything_does(
+    history: tuple[Run, list[list[Change]]],
+) -> None:
+    run, steps = history
+    upstream, rules, instances = run
+    board = Board(graph_of(run))
+    now = {(one.task_id, one.map_index): (one.state, one.held) for one in instances}
+    for changes in [[(key, *how) for key, how in now.items()], *steps]:
+        for (task_id, map_index), state, held in changes:
+            now[task_id, map_index] = (state, held)
+            board.put(task_id, map_index, state, held=held)
+        expected = decide_run(
+            upstream=upstream,
+            trigger_rules=rules,
+            instances=[
+                InstanceState(task_id=key[0], map_index=key[1], state=state, held=held)
+                for key, (state, held) in now.items()
+            ],
+        )
+        decided = board.decide()
+        assert (decided.state, decided.code, decided.reason) == (
+            expected.state,
+            expected.code,
+            expected.reason,
+        )
+        assert decided.marks == expected.marks
+        assert decided.ready == expected.ready
+        # They are written, as a tick would, and the board takes them for written.
+        now |= {key: (state, False) for key, state in decided.marks.items()}
+        if decided.state is not RunState.RUNNING:
+            return
+
+
+def test_instances_that_come_later_are_counted() -> None:
+    board = Board(
+        Graph(upstream={"a": (), "b": ("a",)}, trigger_rules={}, priorities={"a": 1, "b": 1})
+    )
+    board.put("a", -1, TaskState.SUCCESS, held=False)
+    board.put("b", -1, TaskState.NONE, held=False)
+    assert board.decide().ready == {("b", -1)}
+    board.put("a", 0, TaskState.RUNNING, held=False)
+    assert board.decide().ready == frozenset()
+    board.put("a", 0, TaskState.SUCCESS, held=False)
+    assert board.decide().ready == {("b", -1)}
+
+
+def test_the_most_urgent_are_named_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(boards, "READY_MAX", 3)
+    board = Board(Graph(upstream={"a": (), "b": ()}, trigger_rules={}, priorities={"a": 1, "b": 5}))
+    for task_id in ("a", "b"):
+        for index in range(2):
+            board.put(task_id, index, TaskState.NONE, held=False)
+    assert board.decide().ready == {("b", 0), ("b", 1), ("a", 0)}
+    board.put("b", 0, TaskState.QUEUED, held=False)
+    assert board.decide().ready == {("b", 1), ("a", 0), ("a", 1)}
+
+
+def test_a_circle_is_refused() -> None:
+    with pytest.raises(DefinitionError):
+        Graph(upstream={"a": ("b",), "b": ("a",)}, trigger_rules={}, priorities={})
+
+
+def looks(board: Board, number: int) -> Iterator[int]:
+    """How many tasks each of so many looks went over, as one instance after the other ends."""
+    for index in range(number):
+        board.put("wide", index, TaskState.SUCCESS, held=False)
+        yield len(board._changed)
+        board.decide()
+
+
+def test_what_a_look_costs_does_not_grow_with_the_run() -> None:
+    order = [f"t{number}" for number in range(500)]
+    random.Random(1).shuffle(order)
+    upstream: dict[str, tuple[str, ...]] = {"wide": (), "after": ("wide",)}
+    upstream |= dict.fromkeys(order, ("after",))
+    board = Board(Graph(upstream=upstream, trigger_rules={}, priorities={}))
+    for index in range(200):
+        board.put("wide", index, TaskState.RUNNING, held=False)
+    for task_id in ["after", *order]:
+        board.put(task_id, -1, TaskState.NONE, held=False)
+    board.decide()
+    assert set(looks(board, 199)) == {2}  # itself and the one below
