@@ -83,6 +83,17 @@ class RunView:
     of_run: dict[str, Any] | None = None
     keys: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
+    def put(self, instance: Instance, *, is_open: bool) -> None:
+        """The instance is as given, which is newer than what the view held of it."""
+        ti_id, is_held, state = instance.ti_id, instance.held, instance.state
+        self.instances[ti_id] = instance
+        self.by_key[instance.task_id, instance.map_index] = ti_id
+        if self.board is not None:
+            self.board.put(instance.task_id, instance.map_index, state, held=is_held)
+        _belongs(self.open_ids, ti_id, is_open)
+        _belongs(self.let_go, ti_id, is_open and (is_held or state is not TaskState.NONE))
+        _belongs(self.held_ids, ti_id, is_held and not is_open)
+
     def choices(self) -> dict[str, object]:
         """By task that picks, what it picked; one that was marked by hand has picked nothing."""
         return {
@@ -234,10 +245,10 @@ _SELECT = (
 
 
 def _take(view: RunView, row: tuple[Any, ...]) -> None:
-    ti_id, is_held, is_open = row[1], row[9], row[16]
+    ti_id = row[1]
     old = view.instances.get(ti_id)
     state = _STATES[row[4]]
-    view.instances[ti_id] = Instance(
+    found = Instance(
         ti_id=ti_id,
         task_id=row[2],
         map_index=row[3],
@@ -246,7 +257,7 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
         resume_index=row[6],
         dispatch_no=row[7],
         attempt_id=row[8],
-        held=is_held,
+        held=row[9],
         pool=row[10],
         slots=row[11],
         queue=row[12],
@@ -255,13 +266,7 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
         wait_mark=row[15],
         ready_since=old.ready_since if old is not None and old.state is state else None,
     )
-    if old is None:
-        view.by_key[row[2], row[3]] = ti_id
-    if view.board is not None:
-        view.board.put(row[2], row[3], state, held=is_held)
-    _belongs(view.open_ids, ti_id, is_open)
-    _belongs(view.let_go, ti_id, is_open and (is_held or state is not TaskState.NONE))
-    _belongs(view.held_ids, ti_id, is_held and not is_open)
+    view.put(found, is_open=row[16])
 
 
 def _belongs(ids: set[int], ti_id: int, whether: bool) -> None:

@@ -94,7 +94,7 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
             trigger_rules=trigger_rules,
             priorities={task.task_id: task.priority for task in definition.tasks},
         )
-        if ties is NONE
+        if ties is NONE and not any(task.mapped for task in definition.tasks)
         else None,
         past=tasks_with_past(definition),
         ties=ties,

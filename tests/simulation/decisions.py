@@ -102,9 +102,8 @@ def _plan(flow: Flow, seen: tuple[Seen, ...], free_slots: int, slots: int) -> Pl
         run_id=RUN_ID, flow_id=FLOW_ID, shard=0, token=1, run_attempt=1, version=flow.version
     )
     for place, one in enumerate(seen):
-        view.instances[place] = _instance(place, flow.tasks[place].task_id, one)
-        if one.state not in _CLOSED:
-            view.open_ids.add(place)
+        instance = _instance(place, flow.tasks[place].task_id, one)
+        view.put(instance, is_open=one.state not in _CLOSED)
     decision = tick._decision(view)
     ready: list[Ready] = []
     marks: dict[int, TaskState] = {}
