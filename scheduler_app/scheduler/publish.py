@@ -40,8 +40,9 @@ class Publisher:
         *,
         identity: str,
         messages: Sequence[Message],
+        is_first: bool = True,
     ) -> int:
-        """The messages are with the carrier; how many.
+        """The messages are with the carrier; how many. ``is_first``: as far as is known.
 
         Runs after the commit and outside any transaction: no transaction ever waits for a broker.
         """
@@ -50,9 +51,12 @@ class Publisher:
         failpoints.reach("publish.before")
         taken = self._executor.publish(messages, identity=identity)
         failpoints.reach("publish.after")
-        self._taken |= dict.fromkeys(sorted(taken), time.monotonic())
-        # Of callbacks each look at what is issued counts what is not noted as unpublished.
-        self.note(connection, all_of_them=any(message.ti_id == NO_TI for message in messages))
+        if is_first and all(message.ti_id != NO_TI for message in messages):
+            self._taken |= dict.fromkeys(sorted(taken), time.monotonic())
+            self.note(connection)
+        else:  # each look for callbacks to publish counts those that are not noted
+            ages_s = dict.fromkeys(sorted(taken), 0.0)
+            note_published(connection, ages_s=ages_s, is_first=is_first)
         return len(taken)
 
     def due_at(self) -> float | None:

@@ -264,8 +264,16 @@ class Scheduler:
         self._publish(connection, messages)
         self._issued += len(messages)
 
-    def _publish(self, connection: psycopg.Connection[Any], messages: list[Message]) -> None:
-        self._publisher.publish(connection, identity=self._identity, messages=messages)
+    def _publish(
+        self,
+        connection: psycopg.Connection[Any],
+        messages: list[Message],
+        *,
+        is_first: bool = True,
+    ) -> None:
+        self._publisher.publish(
+            connection, identity=self._identity, messages=messages, is_first=is_first
+        )
 
     def _remember(self, run_ids: set[int], outcome: Outcome) -> None:
         now = time.monotonic()
@@ -377,7 +385,7 @@ class Scheduler:
             messages = sweep.unpublished(
                 connection, terms=terms, older_than_s=sweep.UNPUBLISHED_AFTER_S
             )
-            self._publish(connection, messages)
+            self._publish(connection, messages, is_first=False)
             sweep.republish_unclaimed(
                 connection,
                 executor=self._executor,

@@ -135,19 +135,25 @@ def dispatch(
     return messages
 
 
-def note_published(connection: psycopg.Connection[Any], *, ages_s: Mapping[UUID, float]) -> None:
-    """Each attempt that waits for its claim was published so many seconds ago, and says so."""
+def note_published(
+    connection: psycopg.Connection[Any], *, ages_s: Mapping[UUID, float], is_first: bool = True
+) -> None:
+    """Each attempt that waits for its claim was published so many seconds ago, and says so.
+
+    ``is_first``: for the first time. One that was given back since then is left to the next sweep.
+    """
     if not ages_s:
         return
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH l AS (SELECT p.id, u.age_s FROM unnest(%s::uuid[], %s::float8[]) AS u(id, age_s)"
             "  JOIN attempt p ON p.id = u.id WHERE p.published_at IS NULL AND p.state = 'issued'"
+            "  AND (p.publish_count = 0 OR NOT %s)"
             "  ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED)"
-            " UPDATE attempt p SET publish_count = 1,"
+            " UPDATE attempt p SET publish_count = greatest(p.publish_count, 1),"
             "  published_at = greatest(p.issued_at, clock_timestamp() - make_interval(secs => l.age_s))"
             "  FROM l WHERE p.id = l.id",
-            [list(ages_s), list(ages_s.values())],
+            [list(ages_s), list(ages_s.values()), is_first],
         )
 
 
@@ -173,7 +179,8 @@ def ask_for_publication(
         cursor.execute(
             "WITH l AS (SELECT id FROM attempt WHERE id = ANY(%s) AND state = 'issued'"
             "  ORDER BY id FOR NO KEY UPDATE)"
-            " UPDATE attempt p SET published_at = NULL FROM l WHERE p.id = l.id",
+            " UPDATE attempt p SET published_at = NULL, publish_count = greatest(p.publish_count, 1)"
+            "  FROM l WHERE p.id = l.id",
             [list(attempt_ids)],
         )
 

@@ -249,13 +249,15 @@ class ServiceWorld(PostgresWorld):
             terms=self._stations[s.name].leases.terms(),
             older_than_s=UNPUBLISHED_AFTER_S,
         )
-        self._send(messages, dies_before_noting=False)
+        self._send(messages, is_first=False, dies_before_noting=False)
         self.db.look()
         return True
 
-    def _send(self, messages: list[Message], *, dies_before_noting: bool) -> None:
+    def _send(
+        self, messages: list[Message], *, is_first: bool = True, dies_before_noting: bool
+    ) -> None:
         publisher = Publisher(self._carrier)
-        publisher.publish(self._connection, identity="", messages=messages)
+        publisher.publish(self._connection, identity="", messages=messages, is_first=is_first)
         if not dies_before_noting:
             publisher.note(self._connection, all_of_them=True)
 
