@@ -7,13 +7,15 @@ import io
 import logging
 import os
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 LINE: Final = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
 TIME: Final = "%Y-%m-%dT%H:%M:%S"
@@ -29,14 +31,16 @@ class Capture:
 
     Texts that Python code of the process holds back are written out before each turn of the
     descriptors. What a program that an attempt left running prints later still goes to that
-    attempt's file.
+    attempt's file; what a thread that it left running prints goes to the worker's log, with the
+    thread's name, never to the next attempt's file.
     """
 
     def __init__(self) -> None:
         self._kept = (os.dup(STDOUT), os.dup(STDERR))
         self._file = -1
         self._dropped = _Dropped()
-        self._out, self._err = _text(STDOUT, self._dropped), _text(STDERR, self._dropped)
+        self._left: WeakKeyDictionary[threading.Thread, str] = WeakKeyDictionary()
+        self._out, self._err = self._text(STDOUT), self._text(STDERR)
         self._is_broken = False
         self._broken: list[TextIO] = []
         self._handler = _ToStandardError()
@@ -49,6 +53,7 @@ class Capture:
         except OSError as error:
             logger.warning("what the attempt prints is not kept", extra={"error": str(error)})
             self._file = os.open(os.devnull, os.O_WRONLY)
+        self._note_threads()
         self._turn(self._file, self._file)
         self._reset_python()
         try:
@@ -86,7 +91,7 @@ class Capture:
             # What they could not write must not turn up in the next attempt's file, so they are
             # kept from being collected, which would write it out.
             self._broken += [self._out, self._err]
-            self._out, self._err = _text(STDOUT, self._dropped), _text(STDERR, self._dropped)
+            self._out, self._err = self._text(STDOUT), self._text(STDERR)
             self._is_broken = False
         sys.stdout, sys.stderr = self._out, self._err
         root = logging.getLogger()
@@ -94,6 +99,32 @@ class Capture:
             root.handlers[:] = [self._handler]
         if root.level != logging.INFO:  # to set it costs the cache of every logger
             root.setLevel(logging.INFO)
+
+    def _note_threads(self) -> None:
+        """Whatever runs now beside this thread belongs to what was before."""
+        own = threading.current_thread()
+        running = [one for one in threading.enumerate() if one is not own]
+        for one in running:
+            self._left.setdefault(one, "")
+
+    def _diverted(self, text: str) -> bool:
+        """Whether the text is of a thread that was left running, and went to the worker's log."""
+        if not self._left:
+            return False
+        thread = threading.current_thread()
+        begun = self._left.get(thread)
+        if begun is None:
+            return False
+        *lines, self._left[thread] = f"{begun}{text}".split("\n")
+        said = "".join(
+            f"Thread {thread.name}, left running by an earlier attempt: {line}\n" for line in lines
+        )
+        with suppress(OSError):  # as for every line of the log
+            os.write(self._kept[1], said.encode("utf-8", "backslashreplace"))
+        return True
+
+    def _text(self, fd: int) -> TextIO:
+        return _Text(fd, self._dropped, self._diverted)
 
     def _turn(self, out: int, err: int) -> None:
         os.dup2(out, STDOUT)
@@ -156,10 +187,18 @@ class _Forgiving(io.FileIO):
         return size
 
 
-def _text(fd: int, dropped: _Dropped) -> TextIO:
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Forgiving(fd, dropped), 64 * 1024),
-        encoding="utf-8",
-        errors="backslashreplace",
-        line_buffering=True,
-    )
+class _Text(io.TextIOWrapper):
+    """A descriptor for texts; what ``diverted`` takes is not written to it."""
+
+    def __init__(self, fd: int, dropped: _Dropped, diverted: Callable[[str], bool]) -> None:
+        super().__init__(
+            io.BufferedWriter(_Forgiving(fd, dropped), 64 * 1024),
+            encoding="utf-8",
+            errors="backslashreplace",
+            line_buffering=True,
+        )
+        self._diverted = diverted
+
+    def write(self, text: str, /) -> int:
+        """All of it is written, here or where it was diverted to."""
+        return len(text) if self._diverted(text) else super().write(text)

@@ -7,12 +7,14 @@ import os
 import socket
 import traceback
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import psycopg
 from django.conf import settings
 
+import scheduler_app
 from scheduler_app.authoring import retrying
 from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.definition import TaskDefinition
@@ -249,7 +251,10 @@ _PLAIN_MODULES: Final = frozenset(
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Type, message, traceback and what the type is derived from, each capped and fit for storage."""
+    """Type, message, traceback and what the type is derived from, each capped and fit for storage.
+
+    ``traceback`` leaves out this product's own frames; where there were any, ``whole_traceback`` has them.
+    """
     name = _name_of(type(error))
     try:
         message = str(error)
@@ -257,10 +262,12 @@ def describe(error: BaseException) -> dict[str, Any]:
         message = f"(its message cannot be shown: its __str__ raised {type(worse).__name__})"
     if isinstance(error, SystemExit):
         message = f"the task called sys.exit({message}); a task ends by returning or raising"
+    shown, whole = _tracebacks(error)
     return {
         "type": storable(name, 250),
         "message": storable(message, MESSAGE_MAX),
-        "traceback": storable(_traceback(error), TRACEBACK_MAX),
+        "traceback": storable(shown, TRACEBACK_MAX),
+        **({} if whole == shown else {"whole_traceback": storable(whole, TRACEBACK_MAX)}),
         # For policies that name a family of exceptions; the ones that all of them have say nothing.
         "bases": [
             storable(_name_of(base), 250)
@@ -303,11 +310,37 @@ def storable(text: str, length_max: int) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-def _traceback(error: BaseException) -> str:
+def _tracebacks(error: BaseException) -> tuple[str, str]:
+    """What led to the exception in the user's own code, and in all code."""
     try:
-        return "".join(traceback.format_exception(error))
+        told = traceback.TracebackException.from_exception(error)
+        whole = "".join(told.format())
+        _leave_out_own_frames(told, set())
+        return "".join(told.format()), whole
     except BaseException as worse:  # noqa: BLE001 - user code again, as above
-        return f"(the traceback cannot be shown: {type(worse).__name__})"
+        said = f"(the traceback cannot be shown: {type(worse).__name__})"
+        return said, said
+
+
+def _leave_out_own_frames(told: traceback.TracebackException, seen: set[int]) -> None:
+    """Frames of this product are left out of it and what it came from, where any other is left."""
+    if id(told) in seen:
+        return
+    seen.add(id(told))
+    others = [frame for frame in told.stack if not _is_own(frame.filename)]
+    if others:
+        told.stack = traceback.StackSummary.from_list(others)
+    for one in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        if one is not None:
+            _leave_out_own_frames(one, seen)
+
+
+_PACKAGE: Final = str(Path(scheduler_app.__file__).parent) + os.sep
+_FLOWS_IN_IT: Final = (f"{_PACKAGE}examples{os.sep}", f"{_PACKAGE}drills{os.sep}load{os.sep}")
+
+
+def _is_own(filename: str) -> bool:
+    return filename.startswith(_PACKAGE) and not filename.startswith(_FLOWS_IN_IT)
 
 
 def send(

@@ -104,6 +104,8 @@ def test_a_failed_task_says_why_and_waits_for_its_retry(workshop: Workshop) -> N
     assert attempt.error is not None
     assert attempt.error["type"] == "ValueError"
     assert "flow.py" in attempt.error["traceback"]
+    assert "scheduler_app" not in attempt.error["traceback"], "the user's own code alone"
+    assert "worker/execute.py" in attempt.error["whole_traceback"]
     assert attempt.outcome_reason == "ValueError: no page 7"
     assert "ValueError: no page 7" in workshop.printed(message)
 

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -148,3 +149,41 @@ def test_a_full_disk_costs_lines_and_fails_no_task(tmp_path: Path) -> None:
     _in_child(body)
     assert (tmp_path / "next").read_text() == "there is room again\n"
     assert said.read_text().count("no room on the disk") == 1, "the worker's log says so"
+
+
+def test_a_thread_that_an_attempt_left_running_prints_into_the_workers_log(tmp_path: Path) -> None:
+    first, second, log = tmp_path / "first", tmp_path / "second", tmp_path / "log"
+
+    def body(capture: Capture) -> None:
+        del capture
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
+        own = Capture()
+        go, said = threading.Event(), threading.Event()
+
+        def chatter() -> None:
+            print("in its own time")
+            said.set()
+            assert go.wait(30)
+            print("after", "its time")
+            sys.stderr.write("unfinished")
+            logging.getLogger("library").warning("and logged")
+
+        thread = threading.Thread(target=chatter, name="chatter")
+        with own.to(str(first)):
+            thread.start()
+            assert said.wait(30)
+        with own.to(str(second)):
+            go.set()
+            thread.join()
+            new = threading.Thread(target=lambda: print("by a thread of its own"))
+            new.start()
+            new.join()
+            print("by itself")
+
+    _in_child(body)
+    assert first.read_text() == "in its own time\n"
+    assert second.read_text() == "by a thread of its own\nby itself\n"
+    said = "Thread chatter, left running by an earlier attempt: "
+    told = log.read_text()
+    assert f"{said}after its time\n" in told
+    assert "WARNING library: and logged\n" in told

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from scheduler_app.authoring.retrying import FailNow, RetryAfter
-from scheduler_app.rules import retry
+from scheduler_app.rules import retry, values
 from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.errors import InvalidInput
 from scheduler_app.rules.states import TaskState
 from scheduler_app.rules.stopping import Stage
 from scheduler_app.transitions.attempt import Claim
@@ -199,3 +200,25 @@ def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     assert stored.startswith("begin")
     assert stored.endswith("end")
     assert "characters left out" in stored
+
+
+def test_a_traceback_shows_the_users_frames_and_the_whole_one_is_kept() -> None:
+    """Also of what an exception came from; where there are no other frames ours stay."""
+
+    def user() -> None:
+        try:
+            values.encode(object())
+        except InvalidInput as error:
+            raise KeyError("mine") from error
+
+    try:
+        user()
+    except KeyError as error:
+        described = report.describe(error)
+        own = report.describe(error.__cause__ or error)
+    assert "in user" in described["traceback"]
+    assert "rules/values.py" not in described["traceback"]
+    assert "direct cause" in described["traceback"]
+    assert "rules/values.py" in described["whole_traceback"]
+    assert "in user" in own["traceback"]
+    assert "whole_traceback" not in report.describe(ValueError("never raised"))
