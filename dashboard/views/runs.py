@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlencode
 
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -74,6 +75,7 @@ AXIS_WORDS: Final = {
     Axis.ORDINAL: "step by step",
 }
 LANE_WORDS: Final = {Lanes.TASK: "by task", Lanes.HOST: "by process"}
+TRIGGERED_SHOWN: Final = 5  # runs that a run or task triggered
 GHOSTS_MAX: Final = 50  # drawn beside one run
 ACTS_OF_MAX: Final = VALUES_MAX - 1  # task instances whose acts are drawn
 TIMELINE_FIELDS: Final = ("task_id", "hostname")
@@ -121,11 +123,24 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
         "near": leadership.near_run(reading.scope, run) if tab == TABS[0] else (),
         "undoable": None if row.is_over else clears.undoable_of_run(reading.scope, run),
         "tab_counts": counts,
+        **(triggered_runs(reading, run=run) if tab == TABS[0] else {}),
         **_TAB_CONTEXTS[tab](request, reading, row),
     }
     return answer.answer(
         request, "dashboard/run_detail.html", reading, context, topics=[f"run:{run}"]
     )
+
+
+def triggered_runs(reading: Reading, **by: int) -> dict[str, Any]:
+    """The newest runs that a run or a task asked for, and the address of all of them."""
+    found = runs.triggered(reading.scope, **by, limit=TRIGGERED_SHOWN + 1)
+    asked = {f"triggered_by{'' if name == 'run' else '_ti'}": number for name, number in by.items()}
+    return {
+        "triggered": found[:TRIGGERED_SHOWN],
+        "triggered_more": f"{reverse('dashboard:run_list')}?{urlencode(asked)}"
+        if len(found) > TRIGGERED_SHOWN
+        else "",
+    }
 
 
 def _tab_counts(reading: Reading, run: int) -> dict[str, lens.Counts]:

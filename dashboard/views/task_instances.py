@@ -12,7 +12,7 @@ from dashboard import acts, answer, listing, story
 from dashboard.chosen import chosen_task_instances, form_of
 from dashboard.logs import log_of
 from dashboard.views.attempts import OF_CALLBACKS, OF_TASKS, callbacks_of
-from dashboard.views.runs import about_rows, folded_page
+from dashboard.views.runs import about_rows, folded_page, triggered_runs
 from scheduler_app.operations.set_next_retry import set_next_retry
 from scheduler_app.operations.terminate import (
     terminate_task_instance,
@@ -94,6 +94,7 @@ def task_instance_detail(request: HttpRequest, ti: int) -> HttpResponse:
         "near": leadership.near_task_instance(reading.scope, ti) if tab == TABS[0] else (),
         "artifacts": artifacts.newest(artifacts.of_task(row)) if tab == TABS[0] else (),
         "tab_counts": _tab_counts(reading, row),
+        **triggered_runs(reading, ti=row.id),
         **of_tab,
     }
     return answer.answer(

@@ -133,7 +133,7 @@ def dag_run(row: RunRow) -> Json:
         "last_scheduling_decision": None,
         "run_type": row.run_type,
         "state": row.state_beneath,
-        "triggered_by": TRIGGERED_BY.get(row.run_type),
+        "triggered_by": "operator" if row.triggered_by else TRIGGERED_BY.get(row.run_type),
         "triggering_user_name": row.actor or None,
         "conf": dict(row.conf or {}),
         "note": row.note or None,

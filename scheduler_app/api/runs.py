@@ -52,6 +52,7 @@ class RunSerializer(StandingSerializer):
     retry_count = serializers.IntegerField()
     retry_reason = serializers.CharField()
     backfill_id = serializers.IntegerField(allow_null=True)
+    triggered_by = serializers.JSONField(allow_null=True)
 
 
 class RunRequestSerializer(serializers.Serializer[dict[str, Any]]):

@@ -9,7 +9,9 @@ no Django. What never happens here: reading rows, knowing the time, deciding wha
 from __future__ import annotations
 
 from scheduler_app.authoring.branching import branch, latest_only, short_circuit
+from scheduler_app.authoring.child_runs import ChildRun, ChildRunFailed, RunExists
 from scheduler_app.authoring.context import Context
+from scheduler_app.authoring.decorators import task
 from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
 from scheduler_app.authoring.exclusive import Busy
 from scheduler_app.authoring.fencing import StaleFence, fenced, fenced_upsert
@@ -31,15 +33,19 @@ from scheduler_app.authoring.schedules import Schedule
 from scheduler_app.authoring.secret import Secret
 from scheduler_app.authoring.sensors import (
     Sensor,
+    UnwantedEnd,
     WaitForEvent,
     WaitForFile,
     WaitForHttp,
     WaitForRun,
     WaitForSql,
     WaitForTime,
+    sensor,
 )
-from scheduler_app.authoring.task import Task, setup, task, teardown
+from scheduler_app.authoring.skipping import Skip
+from scheduler_app.authoring.task import Task, setup, teardown
 from scheduler_app.authoring.template import Template
+from scheduler_app.authoring.triggering import TriggerFlow, trigger_flow
 from scheduler_app.authoring.triggers import (
     EventTrigger,
     FileTrigger,
@@ -56,6 +62,8 @@ from scheduler_app.authoring.variables import NoSuchVariable, Variable, Variable
 __all__ = [
     "AppriseNotifier",
     "Busy",
+    "ChildRun",
+    "ChildRunFailed",
     "Context",
     "Defer",
     "DeferralTimeout",
@@ -75,11 +83,13 @@ __all__ = [
     "PollTrigger",
     "Reschedule",
     "RetryAfter",
+    "RunExists",
     "RunRetry",
     "RunTrigger",
     "Schedule",
     "Secret",
     "Sensor",
+    "Skip",
     "SlackNotifier",
     "SqlTrigger",
     "StaleFence",
@@ -90,6 +100,8 @@ __all__ = [
     "TimeTrigger",
     "Trigger",
     "TriggerFailed",
+    "TriggerFlow",
+    "UnwantedEnd",
     "Variable",
     "VariablesOutOfReach",
     "WaitForEvent",
@@ -106,8 +118,10 @@ __all__ = [
     "group",
     "latest_only",
     "retry",
+    "sensor",
     "setup",
     "short_circuit",
     "task",
     "teardown",
+    "trigger_flow",
 ]

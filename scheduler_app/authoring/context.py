@@ -8,22 +8,33 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from scheduler_app.authoring.artifacts import Artifacts, ArtifactServices
+from scheduler_app.authoring.child_runs import (
+    ChildRun,
+    ChildRunServices,
+    IfExists,
+    OnStop,
+    ask_for,
+)
 from scheduler_app.authoring.deferral import Defer
 from scheduler_app.authoring.exclusive import TIMEOUT_S, ExclusiveServices, held
 from scheduler_app.authoring.retrying import RetryAfter
 from scheduler_app.authoring.saving import Checkpoint, Progress, SavingServices, checked_key
+from scheduler_app.authoring.skipping import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
+    from scheduler_app.authoring.flow import Flow
     from scheduler_app.authoring.triggers import Trigger
 
 RETURN_VALUE: Final = "return_value"  # the key under which a task's result is pulled
 _LOG: Final = logging.getLogger("daylight.task")
 
 
-class ContextServices(SavingServices, ArtifactServices, ExclusiveServices, Protocol):
+class ContextServices(
+    SavingServices, ArtifactServices, ExclusiveServices, ChildRunServices, Protocol
+):
     """What the worker does for a task while it runs."""
 
     def still_mine(self) -> bool:
@@ -161,6 +172,57 @@ class Context:
     ) -> NoReturn:
         """Ends this attempt; the task waits for the trigger and resumes in ``method``: see Defer."""
         raise Defer(trigger, method=method, kwargs=kwargs, timeout=timeout)
+
+    def trigger_flow(
+        self,
+        flow: Flow | str,
+        *,
+        conf: Mapping[str, Any] | None = None,
+        logical_date: datetime | None = None,
+        run_id: str | None = None,
+        note: str = "",
+        key: str | None = None,
+        if_exists: str = IfExists.FAIL,
+        fail_when_paused: bool = False,
+        on_stop: str = OnStop.LEAVE,
+        waits: bool = False,
+    ) -> ChildRun:
+        """There is a run of the flow for this task, queued at once; ``child.trigger()`` waits for it.
+
+        Asked for again, after a lost worker or in a later try, it is the same run, unless that failed
+        in an earlier try: then a new one. ``key`` says what is the same; by default, what is asked
+        for. A clear of the task begins afresh. ``if_exists`` is about a ``run_id`` that is taken:
+        fail, join, skip or reset. ``on_stop="terminate"`` ends the run when this task ends otherwise
+        than by success; ``waits`` only says on pages that the task waits for it. Raises ``NotFound``, ``InvalidInput``, ``Conflict`` and ``Superseded``.
+        """
+        ask = ask_for(
+            flow,
+            conf=conf,
+            logical_date=logical_date,
+            run_id=run_id,
+            note=note,
+            key=key,
+            if_exists=if_exists,
+            fail_when_paused=fail_when_paused,
+            on_stop=on_stop,
+            waits=waits,
+            services=self.services,
+        )
+        child = self.services.trigger_flow(ask)
+        if child is None:
+            raise Skip(f"Flow {ask.flow_id!r} has a run {ask.run_id!r} already.")
+        self.log.info(
+            "%s run %s of flow %s %s",
+            {"created": "Triggered", "joined": "Found", "reset": "Began anew"}.get(
+                child.how, "Has"
+            ),
+            child.run_id,
+            child.flow_id,
+            child.url,
+        )
+        if child.remark:
+            self.log.warning("%s", child.remark)
+        return child
 
     def retry_after(self, delay: timedelta | float, reason: str = "") -> NoReturn:
         """This try has failed; the next one begins after so long: see RetryAfter."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 from zoneinfo import ZoneInfo
@@ -86,6 +86,7 @@ class Flow:
         logical_date: datetime | None = None,
         at: datetime | None = None,
         events: Mapping[str, Any] | None = None,
+        flows: Sequence[Flow] = (),
     ) -> Rehearsal:
         """A run of the flow in this process, by the same rules, with a clock of its own.
 
@@ -93,8 +94,10 @@ class Flow:
         a moment move it. ``at`` is when it begins, ``logical_date`` of the run (by default the same).
         ``events`` has, by task, what the trigger fires with that the task defers to: the event, an
         exception (``TimeoutError``: it does not come in time), or a function of the trigger that returns
-        either. Callbacks are noted and not called, time limits of tasks are not kept, groups are not
-        tried again. Raises ``InvalidInput`` for parameters that do not fit.
+        either. Runs of other flows that are triggered are noted; those of ``flows`` are rehearsed too,
+        with ``events`` under ``"flow_id.task_id"``, and of any other one that is waited for, ``events``
+        has the state that it ends in. Callbacks are noted and not called. Raises ``InvalidInput`` for
+        parameters that do not fit.
         """
         return rehearse(
             self.definition(),
@@ -103,6 +106,7 @@ class Flow:
             logical_date=logical_date,
             at=at,
             events=events,
+            flows=flows,
         )
 
     def __call__(self) -> Flow:

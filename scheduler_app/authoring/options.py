@@ -48,6 +48,23 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "tooltip": "Write doc=...",
     "on_failure_fail_dagrun": "Write fails_run=...",
     "timetable": "Write schedule=Schedule(...).",
+    "poke_interval": "Write poll_interval=...",
+    "exponential_backoff": "Write poll_backoff=2.0 (each interval is twice the one before).",
+    "max_wait": "Write poll_interval_max=...",
+    "silent_fail": "Write silent_failures=True.",
+    "never_fail": "Write soft_fail=True.",
+    "deferrable": "Write mode='defer', or mode='reschedule'.",
+    "external_dag_id": "Write flow_id=...",
+    "external_task_id": "Write wait_task_id=...",
+    "allowed_states": "Write states=...",
+    "failed_states": "Leave it out: whatever is not one of states fails.",
+    "skipped_states": "Write skip_states=...",
+    "trigger_dag_id": "Write flow_id=...",
+    "trigger_run_id": "Write run_id=...",
+    "wait_for_completion": "Write wait=...",
+    "reset_dag_run": "Write if_exists='reset'.",
+    "skip_when_already_exists": "Write if_exists='skip'.",
+    "fail_when_dag_is_paused": "Write fail_when_paused=...",
     "rerun_with_latest_version": "Write run_on_latest_version=True.",
     "max_consecutive_failed_dag_runs": "Write max_consecutive_failed_runs=...",
 }
@@ -135,6 +152,13 @@ def backoff(value: object) -> float:
         or not 0 <= value <= 1000
     ):
         raise BadOption("a number from 0 to 1000 (0 keeps the delay fixed, 2.0 doubles it)")
+    return float(value)
+
+
+def growth(value: object) -> float:
+    """The factor between one interval and the next."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 1000:
+        raise BadOption("a number from 1 to 1000 (1 keeps the interval, 2.0 doubles it)")
     return float(value)
 
 

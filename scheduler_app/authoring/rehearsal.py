@@ -5,29 +5,54 @@ Nothing is stored and nothing waits: a retry, a reschedule and a wait for a mome
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
+from scheduler_app.authoring.child_runs import ChildRun
 from scheduler_app.authoring.context import Context
-from scheduler_app.authoring.deferral import Defer, Reschedule
+from scheduler_app.authoring.deferral import Defer, Reschedule, TriggerFailed
 from scheduler_app.authoring.retrying import failure_of
-from scheduler_app.authoring.triggers import EventTrigger, TimeTrigger, Trigger
-from scheduler_app.rules import callbacks, params, retry, run_outcome, ties, timetable, values
+from scheduler_app.authoring.skipping import Skip
+from scheduler_app.authoring.triggers import (
+    EventTrigger,
+    PollTrigger,
+    RunTrigger,
+    TimeTrigger,
+    Trigger,
+)
+from scheduler_app.rules import (
+    callbacks,
+    group_retry,
+    params,
+    retry,
+    run_outcome,
+    ties,
+    timetable,
+    values,
+)
 from scheduler_app.rules.errors import InvalidInput, NotFound
+from scheduler_app.rules.group_retry import Act, GroupAttemptFacts, GroupState
 from scheduler_app.rules.states import TASK_TERMINAL, AttemptOutcome, RunState, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scheduler_app.authoring.call import TaskCall
+    from scheduler_app.authoring.child_runs import Ask
+    from scheduler_app.authoring.flow import Flow
     from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ATTEMPTS_MAX: Final = 10_000
+DEPTH_MAX: Final = 20  # of runs that trigger each other
 RESULT_BYTES_MAX: Final = 1024 * 1024
 _NAMESPACE: Final = UUID("2b1f6c62-4bb3-5c5e-9f6a-6f0f0a3f7a11")
+TIME_LIMIT: Final = retry.Failure(names=("TaskTimeout", "builtins.TimeoutError"))
 _DUE: Final = (TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE, TaskState.DEFERRED)
 
 
@@ -54,6 +79,24 @@ class Called:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triggered:
+    """A run of a flow that a task asked for."""
+
+    task_id: str
+    flow_id: str
+    run_id: str
+    conf: Mapping[str, Any]
+    logical_date: datetime | None
+    at: datetime
+    # What became of it, if its flow was among ``flows``: else it was only asked for.
+    run: Rehearsal | None = None
+
+
+class TaskTimeout(BaseException):
+    """The task took longer than its ``timeout``."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Rehearsal:
     """What became of the run."""
@@ -70,6 +113,8 @@ class Rehearsal:
     artifacts: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)  # kind, body
     checkpoints: dict[tuple[str, str], Any] = field(default_factory=dict)  # by owner and key
     progress: dict[str, tuple[int, int | None]] = field(default_factory=dict)  # done, total
+    triggered: list[Triggered] = field(default_factory=list)  # runs of other flows
+    group_attempts: dict[str, int] = field(default_factory=dict)  # of groups with retry
 
     def of(self, task_id: str) -> list[Tried]:
         """The attempts of the task, oldest first."""
@@ -86,6 +131,33 @@ class _Instance:
     began_at: datetime | None = None  # of the try
     wait: tuple[str, dict[str, Any]] | None = None  # method, and what it resumes with
     max_tries: int = 0
+    budget_start: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Child:
+    """The newest run that a task asked for under one key."""
+
+    asked: Triggered
+    try_number: int
+    waits: bool
+
+    @property
+    def is_bad(self) -> bool:
+        return self.asked.run is not None and self.asked.run.state == RunState.FAILED
+
+    def as_event(self) -> dict[str, Any]:
+        """What a trigger says of its end."""
+        ended = self.asked.run
+        return {
+            "flow_id": self.asked.flow_id,
+            "run_id": self.asked.run_id,
+            "task_id": None,
+            "state": str(ended.state) if ended else "success",
+            "ended_at": ended.ended_at if ended else self.asked.at,
+            "reason": ended.reason if ended else "",
+            "run": 0,
+        }
 
 
 def rehearse(
@@ -96,6 +168,8 @@ def rehearse(
     logical_date: datetime | None = None,
     at: datetime | None = None,
     events: Mapping[str, Any] | None = None,
+    flows: Sequence[Flow] = (),
+    depth: int = 0,
 ) -> Rehearsal:
     """The run, from its beginning to its end: see ``Flow.test``."""
     whole = {**definition.params, **(conf or {})}
@@ -110,6 +184,8 @@ def rehearse(
         conf=whole,
         logical_date=logical_date or began,
         events=events or {},
+        flows={one.flow_id: one for one in flows},
+        depth=depth,
         now=began,
         done=Rehearsal(started_at=began, ended_at=began),
     )
@@ -123,11 +199,18 @@ class _Stage:
     conf: Mapping[str, Any]
     logical_date: datetime
     events: Mapping[str, Any]
+    flows: Mapping[str, Flow]
+    depth: int  # of this run below the one that was asked for
     now: datetime
     done: Rehearsal
     run_id: str = "rehearsal"
     fence: int = 0
+    is_overdue: bool = False
+    began_at: datetime | None = None  # the attempt that is being executed, by this clock
+    limit_s: float | None = None  # of it
     given_up: set[str] = field(default_factory=set)
+    group_attempts: dict[str, GroupAttemptFacts] = field(default_factory=dict)
+    children: dict[tuple[str, str], _Child] = field(default_factory=dict)  # by task and key
     instances: dict[str, _Instance] = field(default_factory=dict)
 
     def play(self) -> Rehearsal:
@@ -141,22 +224,31 @@ class _Stage:
             decision = self._decide(known)
             for (task_id, _), state in decision.marks.items():
                 self._move(self.instances[task_id], state)
-            failed = {g for g, state in decision.units.items() if state is ties.UnitState.FAILED}
-            if failed - self.given_up:  # a group is not tried again here
-                self.given_up |= failed
+            if self._take_groups(known, decision):
                 continue
             if decision.state is not RunState.RUNNING:
                 return self._end(decision.state, decision.reason)
             if len(self.done.attempts) >= ATTEMPTS_MAX:
                 message = f"The run has made {ATTEMPTS_MAX:,} attempts and has not come to an end."
                 raise InvalidInput(message)
-            chosen = self._next([task_id for task_id, _ in decision.ready])
+            chosen = self._next(self._let_go(decision))
+            if chosen is None and not self.is_overdue:
+                continue  # a group begins anew
             if chosen is None:
                 return self._end(
                     RunState.FAILED,
                     f"It was not through after its run_timeout of {self.definition.run_timeout_s:g} s.",
                 )
             self._execute(chosen)
+
+    def _let_go(self, decision: run_outcome.RunDecision) -> list[str]:
+        """The tasks that are ready, less those of a group that is about to begin anew."""
+        waiting = {
+            one for one, now in self.group_attempts.items() if now.state == GroupState.UP_FOR_RETRY
+        }
+        units = ties.ties_of(self.definition).units
+        held = {task_id for group_id in waiting for task_id in units[group_id].members}
+        return [task_id for task_id, _ in decision.ready if task_id not in held]
 
     def _decide(self, known: ties.Ties) -> run_outcome.RunDecision:
         return run_outcome.decide_run(
@@ -173,6 +265,63 @@ class _Stage:
             given_up=self.given_up,
         )
 
+    def _take_groups(self, known: ties.Ties, decision: run_outcome.RunDecision) -> bool:
+        """Whether something of a group that is one unit has changed: begun, begun anew, given up."""
+        has_changed = False
+        for unit in known.units.values():
+            members = [self.instances[one] for one in unit.members]
+            failed = [one for one in members if one.state is TaskState.FAILED]
+            states = {one.state for one in members}
+            useless = TaskState.UPSTREAM_FAILED in states and not failed
+            attempt = self.group_attempts.get(unit.group_id)
+            lets_go = any(task_id in unit.members for task_id, _ in decision.ready)
+            follows = group_retry.decide(
+                unit=decision.units[unit.group_id],
+                has_begun=lets_go or states != {TaskState.NONE},
+                attempt=attempt,
+                retry=unit.retry,
+                failure=", ".join(one.task.task_id for one in failed) + " failed.",
+                barred="What it waits for failed." if useless else "",
+                now=self.now,
+            )
+            has_changed |= self._take_group(unit, attempt, follows)
+        return has_changed
+
+    def _take_group(
+        self, unit: ties.Unit, attempt: GroupAttemptFacts | None, follows: group_retry.GroupDecision
+    ) -> bool:
+        number = 0 if attempt is None else attempt.number
+        match follows.act:
+            case Act.NOTHING:
+                return False
+            case Act.BEGIN | Act.RETRY:
+                number += 1
+                state = GroupState.RUNNING
+                if follows.act is Act.RETRY:
+                    for one in unit.members:
+                        self._begin_anew(self.instances[one])
+            case Act.WAIT:
+                state = GroupState.UP_FOR_RETRY
+            case Act.SUCCEED:
+                state = GroupState.SUCCESS
+            case Act.GIVE_UP:
+                state = GroupState.FAILED
+                self.given_up.add(unit.group_id)
+        self.done.group_attempts[unit.group_id] = number
+        self.group_attempts[unit.group_id] = GroupAttemptFacts(
+            number=number, budget_start=0, state=state, retry_at=follows.retry_at
+        )
+        return True
+
+    def _begin_anew(self, one: _Instance) -> None:
+        """The task has its whole budget again; its try does not fall."""
+        one.budget_start = one.try_number
+        one.max_tries = one.try_number + one.task.retries
+        one.state, one.due_at, one.wait = TaskState.NONE, None, None
+        self.done.results.pop(one.task.task_id, None)
+        for key in [key for key in self.children if key[0] == one.task.task_id]:
+            del self.children[key]
+
     def _next(self, ready: list[str]) -> _Instance | None:
         """The task to execute now: one that is ready, else the first that comes due, and the clock moves."""
         if ready:
@@ -181,11 +330,15 @@ class _Stage:
                 ready, key=lambda one: (-self.instances[one].task.priority, order.index(one))
             )
             return self.instances[first]
-        due = [(one.due_at, n, one) for n, one in enumerate(self.instances.values()) if one.due_at]
+        due: list[tuple[datetime, int, _Instance | None]] = [
+            (one.due_at, n, one) for n, one in enumerate(self.instances.values()) if one.due_at
+        ]
+        due += [(one.retry_at, -1, None) for one in self.group_attempts.values() if one.retry_at]
         at, _, first_due = min(due, key=lambda one: one[:2])
         limit_s = self.definition.run_timeout_s
         if limit_s is not None and at > self.done.started_at + timedelta(seconds=limit_s):
             self.now = self.done.started_at + timedelta(seconds=limit_s)
+            self.is_overdue = True
             return None
         self.now = max(self.now, at)
         return first_due
@@ -203,17 +356,22 @@ class _Stage:
         one.wait = None
         ctx = self._context(one)
         results = {name: self.done.results.get(name) for name in call.result_task_ids()}
+        self.began_at, self.limit_s = self.now, one.task.timeout_s
         try:
-            if wait is None:
-                result = call.execute(ctx, results)
-            else:
-                result = call.resume(ctx, results, *wait)
+            with _limited(one.task.timeout_s):
+                if wait is None:
+                    result = call.execute(ctx, results)
+                else:
+                    result = call.resume(ctx, results, *wait)
             encoded = values.encode_result(result, RESULT_BYTES_MAX)
         except Defer as wanted:
             self._defer(one, call, wanted)
         except Reschedule as wanted:
             self._note(one, AttemptOutcome.RESCHEDULED)
             self._move(one, TaskState.UP_FOR_RESCHEDULE, wanted.after_s)
+        except Skip as wanted:
+            self._note(one, AttemptOutcome.SUCCESS, why=f"Skipped: {wanted}")
+            self._move(one, TaskState.SKIPPED)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - user code may raise anything; all of it is a failure
@@ -226,10 +384,10 @@ class _Stage:
     def _fail(self, one: _Instance, error: BaseException) -> None:
         follows = retry.decide(
             one.task,
-            failure_of(error),
+            TIME_LIMIT if isinstance(error, TaskTimeout) else failure_of(error),
             try_number=one.try_number,
             max_tries=one.max_tries,
-            budget_start=0,
+            budget_start=one.budget_start,
             jitter_key=f"{self.run_id}:{one.task.task_id}:-1",
         )
         one.max_tries = max(one.max_tries, follows.max_tries or 0)
@@ -257,21 +415,117 @@ class _Stage:
 
     def _fired(self, task_id: str, trigger: Trigger) -> tuple[float, Any]:
         """After how many seconds the trigger fires here, and with which event."""
+        if (child := self._child_of(trigger)) is not None and child.asked.run is not None:
+            event = child.as_event()
+            return max(0.0, (event["ended_at"] - self.now).total_seconds()), event
         if isinstance(trigger, TimeTrigger):
             due = trigger.at or self.now + (trigger.after or timedelta())
             return max(0.0, (due - self.now).total_seconds()), due.isoformat()
+        return 0.0, self._event(task_id, trigger)
+
+    def _event(self, task_id: str, trigger: Trigger) -> Any:
+        """What the test says that the trigger fires with."""
+        child = self._child_of(trigger)
         if task_id not in self.events:
             what = (
                 f"the event {trigger.key!r}" if isinstance(trigger, EventTrigger) else repr(trigger)
             )
+            instead = (
+                f" Or give flows=[...] with flow {child.asked.flow_id!r} in it." if child else ""
+            )
             message = (
                 f"Task {task_id!r} waits for {what}, which nobody brings about here. Give"
                 f" events={{{task_id!r}: ...}}: what the method gets, an exception for what goes wrong, or"
-                " a function of the trigger that returns either."
+                f" a function of the trigger that returns either.{instead}"
             )
             raise InvalidInput(message)
         event = self.events[task_id]
-        return 0.0, event(trigger) if callable(event) else event
+        given = event(trigger) if callable(event) else event
+        if child is not None and isinstance(given, str):  # how the run ended
+            return {**child.as_event(), "state": given}
+        return given
+
+    def _child_of(self, trigger: Trigger) -> _Child | None:
+        """The run that a task of this one asked for, if that is what is waited for."""
+        if not isinstance(trigger, RunTrigger) or trigger.task_id is not None:
+            return None
+        place = (trigger.flow_id, trigger.run_id)
+        found = self.children.values()
+        return next((c for c in found if (c.asked.flow_id, c.asked.run_id) == place), None)
+
+    def look(self, task_id: str, trigger: RunTrigger | PollTrigger) -> Any | None:
+        """The event, for a task that looks itself: by this clock, or as the test says."""
+        if (child := self._child_of(trigger)) is not None and child.asked.run is not None:
+            event = child.as_event()
+            return event if event["ended_at"] <= self.now else None
+        given = self._event(task_id, trigger)
+        if isinstance(given, TimeoutError):
+            return None
+        if isinstance(given, BaseException):
+            raise TriggerFailed(str(given), type=type(given).__name__)
+        return given
+
+    def pause(self, seconds: float) -> None:
+        """The clock moves; past the time limit of the attempt it stops there."""
+        began = self.began_at or self.now
+        self.now += timedelta(seconds=seconds)
+        if self.limit_s is not None and self.now - began > timedelta(seconds=self.limit_s):
+            self.now = began + timedelta(seconds=self.limit_s)
+            raise _too_long(self.limit_s)
+
+    def trigger_flow(self, task_id: str, ask: Ask) -> ChildRun | None:
+        """The run is noted, and rehearsed if its flow is at hand; once, as the product has it."""
+        one, place = self.instances[task_id], (task_id, ask.key)
+        known = self.children.get(place)
+        if known is not None and (known.try_number == one.try_number or not known.is_bad):
+            return self._as_child(known, "joined")
+        if self.depth + 1 > DEPTH_MAX:
+            message = (
+                f"Runs trigger each other {DEPTH_MAX} times over, the last one flow {ask.flow_id!r}:"
+                " let one of them stop."
+            )
+            raise InvalidInput(message)
+        number = len(self.done.triggered) + 1
+        asked = Triggered(
+            task_id=task_id,
+            flow_id=ask.flow_id,
+            run_id=ask.run_id or f"triggered__{number}",
+            conf=ask.conf,
+            logical_date=ask.logical_date,
+            at=self.now,
+        )
+        if (target := self.flows.get(ask.flow_id)) is not None:
+            prefix = f"{ask.flow_id}."
+            run = rehearse(
+                target.definition(),
+                target.calls,
+                conf=ask.conf,
+                logical_date=ask.logical_date,
+                at=self.now,
+                events={
+                    name.removeprefix(prefix): event
+                    for name, event in self.events.items()
+                    if name.startswith(prefix)
+                },
+                flows=list(self.flows.values()),
+                depth=self.depth + 1,
+            )
+            asked = replace(asked, run=run)
+        self.done.triggered.append(asked)
+        child = _Child(asked=asked, try_number=one.try_number, waits=ask.waits)
+        self.children[place] = child
+        return self._as_child(child, "created")
+
+    def _as_child(self, child: _Child, how: str) -> ChildRun:
+        ended = child.asked.run
+        is_over = ended is not None and ended.ended_at <= self.now
+        return ChildRun(
+            id=0,
+            flow_id=child.asked.flow_id,
+            run_id=child.asked.run_id,
+            state=str(ended.state) if ended is not None and is_over else str(RunState.QUEUED),
+            how=how,
+        )
 
     def _context(self, one: _Instance) -> Context:
         interval = timetable.interval_from(self.definition, self.logical_date)
@@ -340,6 +594,7 @@ class _Services:
 
     stage: _Stage
     task_id: str
+    asked: dict[str, int] = field(default_factory=dict)
 
     def still_mine(self) -> bool:
         """It always is: nobody replaces an attempt here."""
@@ -390,6 +645,31 @@ class _Services:
         del title
         self.stage.done.artifacts[self.task_id, key] = (kind, body)
 
+    def trigger_flow(self, ask: Ask) -> ChildRun | None:
+        """The run is noted, and rehearsed if its flow is at hand."""
+        return self.stage.trigger_flow(self.task_id, ask)
+
+    def asked_before(self, key: str) -> int:
+        """How often this attempt has asked under this key before; it has once more now."""
+        self.asked[key] = self.asked.get(key, 0) + 1
+        return self.asked[key] - 1
+
+    def look(self, trigger: RunTrigger | PollTrigger) -> Any | None:
+        """The event, by this clock or as the test says."""
+        return self.stage.look(self.task_id, trigger)
+
+    def pause(self, seconds: float) -> None:
+        """The clock moves."""
+        self.stage.pause(seconds)
+
+    def here(self) -> timedelta:
+        """For how long this attempt has been executing."""
+        return self.stage.now - (self.stage.began_at or self.stage.now)
+
+    def now(self) -> datetime:
+        """The present moment of the rehearsal."""
+        return self.stage.now
+
     def take(self, key: str) -> None:
         """Nobody else is here."""
 
@@ -398,6 +678,30 @@ class _Services:
 
     def _owner(self, scope: str) -> str:
         return self.task_id if scope == "task" else self.stage.definition.flow_id
+
+
+def _too_long(limit_s: float) -> TaskTimeout:
+    return TaskTimeout(f"The task took longer than its timeout of {limit_s:g} s.")
+
+
+@contextmanager
+def _limited(limit_s: float | None) -> Iterator[None]:
+    """Real time is limited too, where signals can reach the code: so that a test does not hang."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if limit_s is None or not in_main or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise _too_long(limit_s)
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _stored(value: object, name: str) -> Any:

@@ -1,46 +1,136 @@
-"""Sensors: class tasks that wait. Without a worker where a trigger can, else asked again on one."""
+"""Sensors: tasks that wait. Deferred, up for reschedule, or on their worker, as ``mode`` says."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
-from scheduler_app.authoring.deferral import DeferralTimeout, Reschedule
-from scheduler_app.authoring.faults import fault
-from scheduler_app.authoring.task import Task
+from scheduler_app.authoring.call import FunctionBody
+from scheduler_app.authoring.deferral import DeferralTimeout
+from scheduler_app.authoring.faults import fault, place_of_caller
+from scheduler_app.authoring.options import (
+    BadOption,
+    check_options,
+    flag,
+    growth,
+    optional,
+    positive_duration_s,
+)
+from scheduler_app.authoring.polling import AGAIN, Mode, Polling, ask, softened, wait
+from scheduler_app.authoring.skipping import Skip
+from scheduler_app.authoring.task import Task, TaskFunction, task_function
+from scheduler_app.authoring.template import Template
 from scheduler_app.authoring.triggers import (
     EventTrigger,
     FileTrigger,
     HttpTrigger,
+    PollTrigger,
     RunTrigger,
     SqlTrigger,
     TimeTrigger,
 )
+from scheduler_app.authoring.wiring import Step
 from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Mapping, Sequence
 
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.context import Context
-    from scheduler_app.authoring.faults import Fault
-    from scheduler_app.authoring.triggers import PollTrigger, Trigger
+    from scheduler_app.authoring.faults import Fault, Place
+    from scheduler_app.authoring.triggers import Trigger
+    from scheduler_app.authoring.typed import MakesSensor, SensorOptions, TakesContext
+    from scheduler_app.authoring.wiring import Leaf
 
-DEFER: Final = "defer"
-RESCHEDULE: Final = "reschedule"
+P = ParamSpec("P")
+R = TypeVar("R")
+SENSOR_INTERVAL: Final = timedelta(seconds=60)
 
 
-class Sensor(Task):
-    """The base of sensors that ask on a worker: write ``poke(self, ctx)``.
+def mode(value: object) -> Mode:
+    """One of the modes."""
+    try:
+        return Mode(cast("Any", value))
+    except ValueError:
+        raise BadOption(f"one of {', '.join(repr(one.value) for one in Mode)}") from None
 
-    While that returns something false, the task is up for reschedule: it holds no slot, and is run
-    again after ``poll_interval``. What it returns at last is the task's result. Past
-    ``give_up_after`` since the try began it fails.
+
+def duration(value: object) -> timedelta:
+    """A duration that is longer than nothing."""
+    return timedelta(seconds=positive_duration_s(value))
+
+
+# option -> (field of Polling, check)
+POLLING_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
+    "mode": ("mode", mode),
+    "poll_interval": ("interval", duration),
+    "poll_backoff": ("backoff", growth),
+    "poll_interval_max": ("interval_max", optional(duration)),
+    "give_up_after": ("give_up_after", optional(duration)),
+    "soft_fail": ("soft_fail", flag),
+    "silent_failures": ("silent_failures", flag),
+}
+
+
+class Waiting(Task):
+    """The base of all that wait: what they take beside their own arguments and a task's options.
+
+    Where the wait fails (it takes longer than ``give_up_after`` since the try began, or what is asked
+    raises), ``soft_fail`` makes the task skipped. With ``silent_failures`` an ask that raises counts
+    as not yet. Each interval is ``poll_backoff`` times the one before, up to ``poll_interval_max``.
     """
 
-    poll_interval: timedelta = timedelta(seconds=60)
+    mode: str = Mode.DEFER
+    poll_interval: timedelta = timedelta(seconds=30)
+    poll_backoff: float = 1.0
+    poll_interval_max: timedelta | None = None
     give_up_after: timedelta | None = None
+    soft_fail: bool = False
+    silent_failures: bool = False
+
+    def polling(self) -> Polling:
+        """How it waits. Raises ``InvalidInput``."""
+        given = {name: getattr(self, name) for name in POLLING_OPTIONS}
+        fields = {}
+        for name, (field, check) in POLLING_OPTIONS.items():
+            try:
+                fields[field] = check(given[name])
+            except BadOption as wanted:
+                raise InvalidInput(f"{name}={given[name]!r}: give {name} {wanted}.") from None
+        return Polling(**fields)
+
+    def faults(self, flow: Building) -> list[Fault]:
+        """What is wrong with the instance: as for every class task, and how it waits."""
+        given = {
+            name: getattr(self, name)
+            for name in POLLING_OPTIONS
+            if not isinstance(getattr(self, name), (Step, Template))
+        }
+        name = type(self).__name__
+        place = self.call.place if "call" in vars(self) else flow.place
+        _, wrong = check_options(given, POLLING_OPTIONS, place, f"Sensor {name!r}")
+        return [*super().faults(flow), *wrong]
+
+
+class Sensor(Waiting):
+    """The base of sensors that ask on a worker: write ``poke(self, ctx)``.
+
+    While that returns something false, the task waits: up for reschedule, or as ``mode`` says. It
+    holds no slot then, unless ``mode="poke"``. What it returns at last is the task's result.
+    """
+
+    mode: str = Mode.RESCHEDULE
+    poll_interval: timedelta = SENSOR_INTERVAL
 
     def poke(self, ctx: Context) -> Any:
         """Something true once the wait is over."""
@@ -48,13 +138,14 @@ class Sensor(Task):
 
     def execute(self, ctx: Context) -> Any:
         """The first true answer of ``poke``."""
-        found = self.poke(ctx)
-        if not found:
-            _ask_again(ctx, self.poll_interval, self.give_up_after)
-        return found
+        return ask(ctx, lambda: self.poke(ctx) or None, self.polling())
+
+    def again(self, ctx: Context) -> Any:
+        """The same, where it was deferred in between."""
+        return self.execute(ctx)
 
     def faults(self, flow: Building) -> list[Fault]:
-        """What is wrong with the instance: as for every class task, and the missing ``poke``."""
+        """What is wrong with the instance: as of all that wait, and the missing ``poke``."""
         found = super().faults(flow)
         if type(self).poke is Sensor.poke and not found:
             name = type(self).__name__
@@ -68,58 +159,95 @@ class Sensor(Task):
         return found
 
 
-class _Deferring(Task):
-    """Waits for the trigger that ``trigger`` makes; the event is the result."""
-
-    give_up_after: timedelta | None = None
+class TriggerSensor(Waiting):
+    """Waits for the trigger that ``trigger`` makes: deferred, a triggerer looks; else a worker does."""
 
     def trigger(self) -> Trigger:
         """What it waits for."""
         raise NotImplementedError
 
     def execute(self, ctx: Context) -> Any:
-        """Hands over to the trigger."""
-        self.defer(trigger=self.trigger(), method_name="came", timeout=self.give_up_after)
+        """What it waited for, if it is there; else it waits in its mode."""
+        how = self.polling()
+        if how.mode is Mode.DEFER:
+            self.defer(trigger=self.trigger(), method_name="came", timeout=how.give_up_after)
+        return self.found(ask(ctx, lambda: ctx.services.look(self.looked_at()), how))
 
-    def came(self, event: Any) -> Any:
+    def looked_at(self) -> RunTrigger | PollTrigger:
+        """The trigger, where this task itself looks. Raises ``InvalidInput``."""
+        trigger = self.trigger()
+        if not isinstance(trigger, (RunTrigger, PollTrigger)):
+            raise InvalidInput(
+                f"mode={str(self.mode)!r}: {type(trigger).__name__} has no look; wait with mode='defer'."
+            )
+        return trigger
+
+    def came(self, event: Any, error: Exception | None) -> Any:
         """The result."""
+        if error is not None:
+            raise softened(error, self.polling())
+        return self.found(event)
+
+    def found(self, event: Any) -> Any:
+        """What the event makes of the task: its result."""
         return event
 
+    def polled(self) -> dict[str, Any]:
+        """How its trigger is asked again."""
+        how = self.polling()
+        return {
+            "poll_interval": how.interval,
+            "poll_backoff": how.backoff,
+            "poll_interval_max": how.interval_max,
+            "silent_failures": how.silent_failures,
+        }
 
-class _Polling(_Deferring):
-    """The same; ``mode="reschedule"`` looks on a worker instead of in a triggerer."""
 
-    poll_interval: timedelta = timedelta(seconds=30)
-    mode: str = DEFER
+class WaitForTime(TriggerSensor):
+    """Waits until a moment, for a duration, or until the data interval ended so long ago.
 
-    def trigger(self) -> PollTrigger:
-        """What it looks for."""
-        raise NotImplementedError
+    ``at`` may be ISO 8601 text; ``after`` counts from the beginning of the try. The result is the
+    moment.
+    """
+
+    at: datetime | str | None = None
+    after: timedelta | None = None
+    after_interval: timedelta | None = None
 
     def execute(self, ctx: Context) -> Any:
-        """What it looked for, if it is there; else it waits in its mode."""
-        if self.mode not in (DEFER, RESCHEDULE):
-            raise InvalidInput(f"mode={self.mode!r}: give {DEFER!r} or {RESCHEDULE!r}.")
-        if self.mode == DEFER:
-            return super().execute(ctx)
-        found = self.trigger().look()
-        if found is None:
-            _ask_again(ctx, self.poll_interval, self.give_up_after)
-        return found
+        """The moment, once it has come."""
+        how, services = self.polling(), ctx.services
+        waited = ctx.elapsed + services.here()
+        due = self._due(ctx)
+        if how.mode is Mode.DEFER:
+            counted = None if self.after is None else TimeTrigger(after=self.after - waited)
+            trigger = counted or TimeTrigger(at=due)
+            self.defer(trigger=trigger, method_name="came", timeout=how.give_up_after)
+        due = due or services.now() - waited + (self.after or timedelta())
+        while (left := due - services.now()) > timedelta():
+            pause = left
+            if how.give_up_after is not None:
+                pause = min(pause, how.give_up_after - ctx.elapsed - services.here())
+                if pause <= timedelta():
+                    message = f"Nothing came within {how.give_up_after.total_seconds():g} s."
+                    raise softened(DeferralTimeout(message), how)
+            wait(ctx, pause, how.mode)
+        return due
+
+    def _due(self, ctx: Context) -> datetime | None:
+        """The moment; ``None`` where it is counted from the beginning of the try."""
+        if sum(one is not None for one in (self.at, self.after, self.after_interval)) != 1:
+            raise InvalidInput("WaitForTime takes one of at=, after= and after_interval=.")
+        if self.after_interval is not None:
+            end = ctx.data_interval_end or ctx.logical_date
+            if end is None:
+                raise InvalidInput("This run has no data interval: give WaitForTime at= or after=.")
+            return end + self.after_interval
+        at = datetime.fromisoformat(self.at) if isinstance(self.at, str) else self.at
+        return None if at is None else TimeTrigger(at=at).at
 
 
-class WaitForTime(_Deferring):
-    """Waits until a moment, or for a duration."""
-
-    at: datetime | None = None
-    after: timedelta | None = None
-
-    def trigger(self) -> TimeTrigger:
-        """The moment."""
-        return TimeTrigger(at=self.at, after=self.after)
-
-
-class WaitForFile(_Polling):
+class WaitForFile(TriggerSensor):
     """Waits until the path exists; the result is the path."""
 
     path: str
@@ -127,10 +255,10 @@ class WaitForFile(_Polling):
 
     def trigger(self) -> FileTrigger:
         """The file."""
-        return FileTrigger(self.path, poll_interval=self.poll_interval)
+        return FileTrigger(self.path, **self.polled())
 
 
-class WaitForHttp(_Polling):
+class WaitForHttp(TriggerSensor):
     """Waits until the address answers as wanted; the result has ``status`` and ``body``."""
 
     url: str
@@ -147,11 +275,11 @@ class WaitForHttp(_Polling):
             headers=dict(self.headers),
             statuses=tuple(self.statuses),
             contains=self.contains,
-            poll_interval=self.poll_interval,
+            **self.polled(),
         )
 
 
-class WaitForSql(_Polling):
+class WaitForSql(TriggerSensor):
     """Waits until the statement gives a row whose first column is true; the result is the row."""
 
     sql: str
@@ -166,26 +294,34 @@ class WaitForSql(_Polling):
             self.connection,
             parameters=tuple(self.parameters),
             driver=self.driver,
-            poll_interval=self.poll_interval,
+            **self.polled(),
         )
 
 
-class WaitForRun(_Deferring):
+class WaitForRun(TriggerSensor):
     """Waits until another run, or a task of it, has ended; fails unless it ended as wanted.
 
-    Without ``run_id`` and ``logical_date`` it is the run with this run's own logical date.
+    Without ``run_id`` and ``logical_date`` it is the run with this run's own logical date, less
+    ``execution_delta``. Ended as one of ``skip_states``, it makes this task skipped.
     """
 
     flow_id: str
     run_id: str | None = None
     logical_date: datetime | None = None
+    execution_delta: timedelta | None = None
     wait_task_id: str | None = None
+    wait_map_index: int = -1
     states: Sequence[str] = ("success",)
+    skip_states: Sequence[str] = ()
 
     def execute(self, ctx: Context) -> Any:
-        """Hands over to the trigger."""
+        """Waits for the run in its mode."""
         if self.run_id is None and self.logical_date is None:
-            self.logical_date = ctx.logical_date
+            if ctx.logical_date is None:
+                raise InvalidInput(
+                    "This run has no logical date: give WaitForRun one, or a run_id."
+                )
+            self.logical_date = ctx.logical_date - (self.execution_delta or timedelta())
         return super().execute(ctx)
 
     def trigger(self) -> RunTrigger:
@@ -195,24 +331,29 @@ class WaitForRun(_Deferring):
             run_id=self.run_id,
             logical_date=self.logical_date,
             task_id=self.wait_task_id,
+            map_index=self.wait_map_index,
         )
 
-    def came(self, event: Any) -> Any:
+    def found(self, event: Any) -> Any:
         """How it ended; fails unless that is wanted."""
-        if event["state"] not in self.states:
-            message = (
-                f"Run {event['run_id']} of flow {self.flow_id!r} ended as {event['state']}, "
-                f"not as {' or '.join(self.states)}."
-            )
-            raise UnwantedEnd(message)
-        return event
+        state = event["state"]
+        if state in self.states:
+            return event
+        what = f"Task {event['task_id']} of run" if event.get("task_id") else "Run"
+        message = (
+            f"{what} {event['run_id']} of flow {self.flow_id!r} ended as {state}, "
+            f"not as {' or '.join(self.states)}."
+        )
+        if state in self.skip_states:
+            raise Skip(message)
+        raise softened(UnwantedEnd(message), self.polling())
 
 
 class UnwantedEnd(Exception):
     """The run or task that was waited for ended otherwise than wanted."""
 
 
-class WaitForEvent(_Deferring):
+class WaitForEvent(TriggerSensor):
     """Waits until an event with this key is sent to this task; the result is its payload."""
 
     key: str = "event"
@@ -221,10 +362,108 @@ class WaitForEvent(_Deferring):
         """The event."""
         return EventTrigger(self.key)
 
+    def faults(self, flow: Building) -> list[Fault]:
+        """As of all that wait; an event is told to a task that is deferred."""
+        found = super().faults(flow)
+        if not found and self.mode in (Mode.RESCHEDULE, Mode.POKE):
+            found.append(
+                fault(
+                    self.call.place,
+                    f"WaitForEvent has mode={str(self.mode)!r}; an event is told to a task that waits"
+                    " for it, not found by looking.",
+                    "Leave mode out: it is deferred, and holds no slot.",
+                )
+            )
+        return found
 
-def _ask_again(ctx: Context, every: timedelta, give_up_after: timedelta | None) -> NoReturn:
-    """The task is run again later, unless it has waited long enough in this try."""
-    if give_up_after is not None and ctx.elapsed >= give_up_after:
-        message = f"Nothing came within {give_up_after.total_seconds():g} s."
-        raise DeferralTimeout(message)
-    raise Reschedule(after=every)
+
+# --- functions as sensors -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorBody:
+    """A function that is asked until it returns something true."""
+
+    asked: FunctionBody
+    how: Polling
+
+    def arguments(self) -> object:
+        """The values in which results of other tasks are looked for."""
+        return self.asked.arguments()
+
+    def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
+        """The first true answer."""
+        return ask(ctx, lambda: self.asked.execute(ctx, result_of) or None, self.how)
+
+    def method(self, name: str, result_of: Callable[[Leaf], object] | None) -> Callable[..., Any]:
+        """The function again, where it was deferred in between; else what was registered."""
+        if name != AGAIN:
+            return self.asked.method(name, result_of)
+
+        def again(ctx: Context) -> Any:
+            assert result_of is not None, "it is called"
+            return self.execute(ctx, result_of)
+
+        return again
+
+
+class SensorFunction(TaskFunction[P, R]):
+    """A function made into a sensor."""
+
+    def __init__(
+        self,
+        function: Callable[..., R],
+        options: Mapping[str, object],
+        place: Place,
+        how: Polling | None = None,
+    ) -> None:
+        mine = {name: value for name, value in options.items() if name in POLLING_OPTIONS}
+        rest = {name: value for name, value in options.items() if name not in POLLING_OPTIONS}
+        super().__init__(function, rest, place)
+        subject = f"Sensor {function.__name__!r}"
+        fields, faults = check_options(mine, POLLING_OPTIONS, place, subject)
+        self._faults += faults
+        before = how or Polling(mode=Mode.RESCHEDULE, interval=SENSOR_INTERVAL)
+        names = Polling.__dataclass_fields__
+        self._how = Polling(**{**{name: getattr(before, name) for name in names}, **fields})
+
+    def override(self, **options: Unpack[SensorOptions]) -> SensorFunction[P, R]:
+        """The same sensor with other options; ``task_id`` given here is taken exactly."""
+        changed: SensorFunction[P, R] = SensorFunction(
+            self.function, options, place_of_caller(), self._how
+        )
+        self._hand_on(changed)
+        return changed
+
+    def body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What a call of it executes."""
+        asked = FunctionBody(
+            function=self.function, args=args, kwargs=kwargs, methods=self._methods
+        )
+        return SensorBody(asked=asked, how=self._how)
+
+
+@overload
+def sensor(function: TakesContext[P, R], /) -> SensorFunction[P, R]: ...
+
+
+@overload
+def sensor(function: Callable[P, R], /) -> SensorFunction[P, R]: ...
+
+
+@overload
+def sensor(**options: Unpack[SensorOptions]) -> MakesSensor: ...
+
+
+def sensor(function: Callable[..., Any] | None = None, /, **options: Unpack[SensorOptions]) -> Any:
+    """The function as a sensor: asked until it returns something true, which is the result.
+
+    Options, beside those of ``@task``: mode ("reschedule", "defer" or "poke"), poll_interval (60 s),
+    poll_backoff, poll_interval_max, give_up_after, soft_fail, silent_failures.
+    """
+    place = place_of_caller()
+
+    def made(decorated: Any) -> SensorFunction[..., Any]:
+        return task_function(decorated, options, place, "sensor", kind=SensorFunction)
+
+    return made if function is None else made(function)

@@ -19,7 +19,7 @@ from typing import (
 )
 
 from scheduler_app.authoring.building import Building, current
-from scheduler_app.authoring.call import FunctionBody, InstanceBody, TaskCall, add_call
+from scheduler_app.authoring.call import Body, FunctionBody, InstanceBody, TaskCall, add_call
 from scheduler_app.authoring.deferral import Defer
 from scheduler_app.authoring.faults import (
     Fault,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
+FunctionT = TypeVar("FunctionT", bound="TaskFunction[..., Any]")
 
 
 class TaskFunction(Generic[P, R]):
@@ -68,11 +69,15 @@ class TaskFunction(Generic[P, R]):
     def override(self, **options: Unpack[TaskOptions]) -> TaskFunction[P, R]:
         """The same task with other options; ``task_id`` given here is taken exactly."""
         changed: TaskFunction[P, R] = TaskFunction(self.function, options, place_of_caller())
+        self._hand_on(changed)
+        return changed
+
+    def _hand_on(self, changed: TaskFunction[P, R]) -> None:
+        """What the other one does not say itself is as of this one."""
         changed._is_named = self._is_named or "task_id" in changed._fields
         changed._fields = {**self._fields, **changed._fields}
         changed._faults = list(dict.fromkeys([*self._faults, *changed._faults]))
         changed._methods = self._methods
-        return changed
 
     def method(self, function: F) -> F:
         """``@<task>.method``: the task may resume in this function after a deferral.
@@ -109,12 +114,14 @@ class TaskFunction(Generic[P, R]):
             exact=self._is_named,
             place=place,
             options=fields,
-            body=FunctionBody(
-                function=self.function, args=args, kwargs=kwargs, methods=self._methods
-            ),
+            body=self.body(args, kwargs),
             doc=inspect.getdoc(self.function) or "",
         )
         return cast("TaskResult[R]", made)
+
+    def body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Body:
+        """What a call of it executes."""
+        return FunctionBody(function=self.function, args=args, kwargs=kwargs, methods=self._methods)
 
     def being(self, **fields: object) -> TaskFunction[P, R]:
         """The same task with these fields of its definition: its role, what it picks."""
@@ -149,8 +156,8 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOp
     """
     place = place_of_caller()
     if function is None:
-        return lambda decorated: _task_function(decorated, options, place)
-    return _task_function(function, options, place)
+        return lambda decorated: task_function(decorated, options, place)
+    return task_function(function, options, place)
 
 
 @overload
@@ -214,14 +221,20 @@ def special(
         if isinstance(decorated, TaskFunction):
             changed = decorated.override(**cast("TaskOptions", options)) if options else decorated
             return changed.being(**fields)
-        return _task_function(decorated, options, place, name).being(**fields)
+        return task_function(decorated, options, place, name).being(**fields)
 
     return made if function is None else made(function)
 
 
-def _task_function(
-    function: Any, options: Mapping[str, object], place: Place, name: str = "task"
-) -> TaskFunction[..., Any]:
+def task_function(
+    function: Any,
+    options: Mapping[str, object],
+    place: Place,
+    name: str = "task",
+    *,
+    kind: type[FunctionT] = TaskFunction,  # type: ignore[assignment]  # the usual one
+) -> FunctionT:
+    """What a decorator of this name makes of a function. Raises ``DefinitionError``."""
     if isinstance(function, TaskFunction):
         raise refuse(
             f"{function.__name__!r} is decorated with @task twice.", "Remove one of them.", place
@@ -232,7 +245,7 @@ def _task_function(
             f"Put @{name} on a def; a class task derives from Task and needs no decorator.",
             place,
         )
-    return TaskFunction(function, options, place)
+    return kind(function, options, place)
 
 
 class Task(Step):
@@ -264,13 +277,17 @@ class Task(Step):
         task_id = fields.pop("task_id", None)
         self.call = add_call(
             target,
-            wanted=task_id or type(self).__name__,
+            wanted=task_id or self.usual_task_id(),
             exact=task_id is not None,
             place=place,
             options=fields,
             body=InstanceBody(instance=self),
             doc=inspect.cleandoc(vars(type(self)).get("__doc__") or ""),
         )
+
+    def usual_task_id(self) -> str:
+        """The id where none is given, unless it is taken."""
+        return type(self).__name__
 
     def execute(self, ctx: Context) -> Any:
         """What the task does; what it returns is its result."""

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 import importlib
+import logging
+import math
 import os
 import sys
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ ENVIRONMENT_PREFIX: Final = "env:"
 KEY_CHARACTERS_MAX: Final = 250
 BODY_BYTES_MAX: Final = 64 * 1024  # of an HTTP answer, handed to the resumed task
 POLL_INTERVAL_MIN_S: Final = 0.1
+INTERVAL_MAX: Final = timedelta(days=1)  # that a growing interval comes to, where nobody says
+_LOG: Final = logging.getLogger("daylight.trigger")
 _LOST: Final = ("OperationalError", "InterfaceError")  # of a database driver: asked again later
 
 
@@ -130,6 +134,11 @@ class PollTrigger(Trigger):
     """
 
     poll_interval: timedelta = field(default=timedelta(seconds=30), kw_only=True)
+    poll_backoff: float = field(
+        default=1.0, kw_only=True
+    )  # each interval is so many times the last
+    poll_interval_max: timedelta | None = field(default=None, kw_only=True)
+    silent_failures: bool = field(default=False, kw_only=True)  # a look that raises is repeated
     is_quick: ClassVar[bool] = False  # looks take microseconds: many share a thread
 
     def __post_init__(self) -> None:
@@ -146,9 +155,27 @@ class PollTrigger(Trigger):
 
     async def run(self) -> Any:
         """The first answer of ``look``."""
-        while (found := await asyncio.to_thread(self.look)) is None:
-            await asyncio.sleep(self.poll_interval.total_seconds())
+        looked = 0
+        while (found := await asyncio.to_thread(self.looked)) is None:
+            await asyncio.sleep(self.interval(looked).total_seconds())
+            looked += 1
         return found
+
+    def looked(self) -> Any | None:
+        """What ``look`` says; with ``silent_failures`` an error counts as nothing yet."""
+        try:
+            return self.look()
+        except Exception as error:
+            if not self.silent_failures:
+                raise
+            _LOG.warning(
+                "%s is asked again: %s: %s", type(self).__name__, type(error).__name__, error
+            )
+            return None
+
+    def interval(self, looked: int) -> timedelta:
+        """From one look to the next, after so many before it."""
+        return grown(self.poll_interval, self.poll_backoff, self.poll_interval_max, looked)
 
 
 @dataclass(frozen=True)
@@ -240,6 +267,17 @@ class SqlTrigger(PollTrigger):
         except lost:
             return None
         return list(row) if row and row[0] else None
+
+
+def grown(interval: timedelta, backoff: float, greatest: timedelta | None, times: int) -> timedelta:
+    """The interval, so many times longer by the factor; at most the greatest, or a day."""
+    most = (greatest or max(interval, INTERVAL_MAX)).total_seconds()
+    seconds = interval.total_seconds()
+    if backoff > 1 and seconds < most:
+        # As many doublings as matter: a power of what was asked for years is no number.
+        steps = min(times, math.ceil(math.log(most / seconds, backoff)))
+        seconds *= backoff**steps
+    return timedelta(seconds=min(seconds, most))
 
 
 def from_environment(value: str) -> str:

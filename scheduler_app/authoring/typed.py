@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.notifiers import Notifier
     from scheduler_app.authoring.run_retry import Guards, RunRetry
     from scheduler_app.authoring.schedules import Schedule
+    from scheduler_app.authoring.sensors import SensorFunction
     from scheduler_app.authoring.task import TaskFunction
     from scheduler_app.rules.definition import RetryRule
 
@@ -88,6 +89,16 @@ class MakesTask(Protocol):
     def __call__(self, function: Callable[P, R], /) -> TaskFunction[P, R]: ...
 
 
+class MakesSensor(Protocol):
+    """A decorator that makes a function a sensor."""
+
+    @overload
+    def __call__(self, function: TakesContext[P, R], /) -> SensorFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SensorFunction[P, R]: ...
+
+
 class TakesContext(Protocol[P, R_co]):
     """A task function whose first parameter is ``ctx``, which a call leaves out."""
 
@@ -131,6 +142,18 @@ class TaskOptions(PlainTaskOptions, total=False):
     """The options of ``@task``."""
 
     task_id: str
+
+
+class SensorOptions(TaskOptions, total=False):
+    """The options of ``@sensor``."""
+
+    mode: Literal["defer", "reschedule", "poke"]
+    poll_interval: Duration
+    poll_backoff: float
+    poll_interval_max: Duration | None
+    give_up_after: Duration | None
+    soft_fail: bool
+    silent_failures: bool
 
 
 class GroupOptions(TypedDict, total=False):

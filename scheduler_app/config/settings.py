@@ -148,6 +148,9 @@ CHECKPOINT_SAVES_KEPT: Final = readers.integer("DAYLIGHT_CHECKPOINT_SAVES_KEPT",
 LOG_BYTES_MAX: Final = readers.integer("DAYLIGHT_LOG_BYTES_MAX", 10 * 1024 * 1024, least=1024)
 DEFAULT_POOL_SLOTS: Final = readers.integer("DAYLIGHT_DEFAULT_POOL_SLOTS", 128)
 MAX_ACTIVE_RUNS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_RUNS", 16, least=1)
+# Runs in a chain in which each triggers the next: more are taken for flows that trigger each other
+# without an end.
+TRIGGER_DEPTH_MAX: Final = readers.integer("DAYLIGHT_TRIGGER_DEPTH_MAX", 20, least=1)
 MAX_ACTIVE_TASKS: Final = readers.integer("DAYLIGHT_MAX_ACTIVE_TASKS", 64, least=1)
 # A worker that is told to stop lets running tasks go on so long; then they are handed back. A
 # supervisor that kills after less than this and about 4 s more leaves the rest to the sweeps.

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
-from scheduler_app.models import Flow, Run
-from scheduler_app.rules import params, timetable
-from scheduler_app.rules.definition import from_dict
-from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
-from scheduler_app.rules.run_keys import check_run_key, manual_run_key
-from scheduler_app.rules.states import RunType
+from scheduler_app.models import Run
+from scheduler_app.processes.new_runs import asked_run
+from scheduler_app.rules.errors import Conflict, InvalidInput
 from scheduler_app.transitions.audit import record_audit
-from scheduler_app.transitions.run import NewRun, create_run
+from scheduler_app.transitions.run import create_run
 
-NOTE_CHARACTERS_MAX = 1000
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _notices = Notices(settings.CACHE_URL)
 
@@ -43,43 +40,18 @@ def trigger_run(
     """
     if conf is not None and not isinstance(conf, Mapping):
         raise InvalidInput("conf must be a JSON object", field="conf")
-    if len(note) > NOTE_CHARACTERS_MAX:
-        message = f"note has {len(note)} characters; at most {NOTE_CHARACTERS_MAX} are allowed"
-        raise InvalidInput(message, field="note")
-    if logical_date is not None and logical_date.tzinfo is None:
-        message = "logical_date needs an offset, such as 2026-01-31T02:00:00Z"
-        raise InvalidInput(message, field="logical_date")
-    key = check_run_key(run_id) if run_id is not None else manual_run_key(datetime.now(UTC))
     with transaction.atomic():
-        flow = Flow.objects.select_related("current_version").filter(flow_id=flow_id).first()
-        if flow is None or flow.current_version is None:
-            message = f"no flow is called {flow_id!r}"
-            raise NotFound(message, field="flow_id")
-        if flow.removed_at is not None:
-            message = f"flow {flow_id!r} was removed: its file no longer defines it"
-            raise Conflict(message, field="flow_id")
-        definition = from_dict(flow.current_version.definition)
-        whole = {**definition.params, **(conf or {})}
-        params.check(definition.param_schemas, whole)
-        at = (logical_date or datetime.now(UTC)).astimezone(UTC)
-        interval = timetable.interval_from(definition, at)
-        new_id = create_run(
+        asked = asked_run(
             connection.connection,
-            new=NewRun(
-                flow_id=flow.flow_id,
-                run_key=key,
-                shard=flow.shard,
-                run_type=RunType.MANUAL,
-                version_id=flow.current_version.pk,
-                logical_date=at,
-                data_interval_start=interval.start,
-                data_interval_end=interval.end,
-                conf=whole,
-                note=note,
-                actor=actor,
-            ),
-            definition=definition,
+            flow_id=flow_id,
+            conf=conf,
+            logical_date=logical_date,
+            run_id=run_id,
+            note=note,
+            actor=actor,
         )
+        key = asked.new.run_key
+        new_id = create_run(connection.connection, new=asked.new, definition=asked.definition)
         if new_id is None:
             message = f"flow {flow_id!r} has a run {key!r} already; choose another run_id"
             raise Conflict(message, field="run_id")

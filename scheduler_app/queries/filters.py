@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from django.db.models import Q
 
-from scheduler_app.models import Run, TakeOverItem
+from scheduler_app.models import Run, TakeOverItem, TriggeredRun
 from scheduler_app.queries import reviewed as reviewed_marks
 from scheduler_app.queries import shown
 from scheduler_app.queries.group_tasks import tasks_of
@@ -58,6 +58,15 @@ def _runs_of_flows(flow_ids: tuple[str, ...]) -> Q:
 
 def _runs_by_key(run_ids: tuple[str, ...]) -> Q:
     return Q(run_id__in=Run.objects.filter(run_key__in=run_ids).values("id"))
+
+
+def _runs_asked_for_in(runs: tuple[int, ...]) -> Q:
+    asked = TriggeredRun.objects.filter(parent_run_id__in=runs)
+    return Q(id__in=asked.values("run_id"))
+
+
+def _runs_asked_for_by(tis: tuple[int, ...]) -> Q:
+    return Q(id__in=TriggeredRun.objects.filter(ti_id__in=tis).values("run_id"))
 
 
 def _take_overs_with(decisions: tuple[str, ...]) -> Q:
@@ -148,6 +157,9 @@ class RunFilter(ListFilter):
     )
     version: tuple[int, ...] = field(default=(), metadata=number_of("version__number"))
     backfill: tuple[int, ...] = field(default=(), metadata=number_of("backfill_id"))
+    # Asked for by a task of the run, or by the task instance, with this number.
+    triggered_by: tuple[int, ...] = field(default=(), metadata=number_by(_runs_asked_for_in))
+    triggered_by_ti: tuple[int, ...] = field(default=(), metadata=number_by(_runs_asked_for_by))
     shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
     logical_date_gte: datetime | None = field(default=None, metadata=moment("logical_date__gte"))
     logical_date_lte: datetime | None = field(default=None, metadata=moment("logical_date__lte"))

@@ -6,9 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, Subquery
+from django.db.models.functions import JSONObject
 
-from scheduler_app.models import Run
+from scheduler_app.models import Run, TaskInstance, TriggeredRun
 from scheduler_app.queries import lens, shown
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import RUN_TERMINAL
@@ -58,6 +59,9 @@ class RunRow(lens.Standing):
     retry_count: int  # run attempts that its policy began
     retry_reason: str  # why it waits for that, or why none follows
     backfill_id: int | None  # that made it, or had it run again
+    # The task that asked for it first: {"run", "flow_id", "run_id", "ti", "task_id", "map_index",
+    # "attempt_id", "waits", "on_stop"}.
+    triggered_by: Mapping[str, Any] | None
 
     @property
     def is_over(self) -> bool:
@@ -69,6 +73,9 @@ def _rows(scope: Scope) -> QuerySet[Run]:
     return scope.owned(Run.objects.all(), "flow_id")
 
 
+_PARENT: Final = Run.objects.filter(id=OuterRef("parent_run_id"))
+_ASKING: Final = TaskInstance.objects.filter(id=OuterRef("ti_id"))
+
 NOUN: Final = lens.Noun(
     name="runs",
     model=Run,
@@ -79,6 +86,23 @@ NOUN: Final = lens.Noun(
         "state": shown.RUN_SHOWN,
         "state_beneath": "state",
         "version": "version__number",
+        "triggered_by": Subquery(
+            TriggeredRun.objects.filter(run_id=OuterRef("id"))
+            .order_by("id")
+            .values(
+                told=JSONObject(
+                    run="parent_run_id",
+                    flow_id=Subquery(_PARENT.values("flow_id")),
+                    run_id=Subquery(_PARENT.values("run_key")),
+                    ti="ti_id",
+                    task_id=Subquery(_ASKING.values("task_id")),
+                    map_index=Subquery(_ASKING.values("map_index")),
+                    attempt_id="attempt_id",
+                    waits="waits",
+                    on_stop="on_stop",
+                )
+            )[:1]
+        ),
     },
 )
 
@@ -106,6 +130,22 @@ def by_key(scope: Scope, flow_id: str, run_id: str) -> RunRow:
     return lens.one(
         NOUN, scope, Q(flow_id=flow_id, run_key=run_id), f"run {run_id} of flow {flow_id}"
     )
+
+
+def triggered(
+    scope: Scope, *, run: int | None = None, ti: int | None = None, limit: int = LATEST_MAX
+) -> tuple[RunRow, ...]:
+    """The newest current runs that a task of the run, or the task instance, asked for."""
+    asked = TriggeredRun.objects.filter(
+        **({"ti_id": ti} if run is None else {"parent_run_id": run})
+    )
+    found = (
+        _rows(scope)
+        .filter(id__in=asked.values("run_id"), filter_code__isnull=True)
+        .order_by("-id")
+        .values_list(*NOUN.sources())[: min(limit, LATEST_MAX)]
+    )
+    return tuple(NOUN.row_of(values) for values in found)
 
 
 def state_counts(scope: Scope, flow_ids: Collection[str]) -> dict[str, dict[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID, uuid5
 
 from scheduler_app.rules.definition import RUN_ID, RUN_ID_RULE
 from scheduler_app.rules.errors import InvalidInput
@@ -24,6 +25,12 @@ def manual_run_key(at: datetime) -> str:
 def backfill_run_key(logical_date: datetime) -> str:
     """``backfill__2026-01-31T02:00:00+00:00``."""
     return f"backfill__{logical_date.isoformat()}"
+
+
+def triggered_run_key(idempotency_key: str, *, budget_start: int, key: str, try_number: int) -> str:
+    """``triggered__0f3a...``: of one ask of one execution of a task, and of no other."""
+    asked = f"{budget_start}/{try_number}/{key}"
+    return f"triggered__{uuid5(UUID(idempotency_key), asked).hex}"
 
 
 def check_run_key(run_key: str) -> str:

@@ -102,7 +102,7 @@ def _encode(value: object, path: str, depth: int) -> Any:
 
 
 def _encode_dict(value: dict[Any, Any], path: str, depth: int) -> Any:
-    plain = TAG not in value and all(isinstance(key, str) and _is_plain(key) for key in value)
+    plain = TAG not in value and all(isinstance(key, str) and is_plain(key) for key in value)
     if plain:
         return {str(key): _encode(item, f"{path}[{key!r}]", depth) for key, item in value.items()}
     pairs = [
@@ -179,7 +179,8 @@ def _encode_float(value: float) -> Any:
     return value
 
 
-def _is_plain(text: str) -> bool:
+def is_plain(text: str) -> bool:
+    """Whether a JSON column takes the text as it is."""
     if text.isascii():
         return "\x00" not in text
     try:
@@ -190,7 +191,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _encode_text(text: str) -> Any:
-    if _is_plain(text):
+    if is_plain(text):
         return text
     raw = text.encode("utf-8", "surrogatepass")
     return {TAG: "text", "value": base64.b64encode(raw).decode("ascii")}

@@ -29,6 +29,7 @@ from scheduler_app.scheduler.haunted import watch_for_ghosts
 from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.publish import Publisher
+from scheduler_app.scheduler.stopped_parents import end_with_their_tasks
 from scheduler_app.scheduler.suspects import suspects
 from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.scheduler.thaw import thaw_due
@@ -371,6 +372,9 @@ class Scheduler:
                 self._notices.deferred(
                     runs=thawed, topics=["runs", "home", *(f"run:{run_id}" for run_id in thawed)]
                 )
+            if ended := end_with_their_tasks(connection, leases=self._leases, terms=terms):
+                self._dirty |= ended
+                self._notices.changed(["runs", *(f"run:{run_id}" for run_id in ended)])
             if follow_up(connection, leases=self._leases, terms=terms):
                 self._notices.changed(["leases"])
             deadlines.judge_deadlines(connection, leases=self._leases, terms=terms)

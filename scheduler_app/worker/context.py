@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 from uuid import UUID, uuid5
 
+from django.conf import settings
 from psycopg.rows import tuple_row
 
 from scheduler_app.authoring.artifacts import BYTES_MAX, TITLE_CHARACTERS_MAX
 from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.saving import FLOW, TASK, Superseded
+from scheduler_app.authoring.triggers import PollTrigger
+from scheduler_app.processes import failpoints
+from scheduler_app.processes.child_runs import Parent, ask_for_run
+from scheduler_app.processes.ended_runs import ended_runs
 from scheduler_app.rules import values
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.transitions.checkpoint import publish, push
@@ -21,9 +28,13 @@ from scheduler_app.worker.report import storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
 
     import psycopg
 
+    from scheduler_app.authoring.child_runs import Ask, ChildRun
+    from scheduler_app.authoring.triggers import RunTrigger
+    from scheduler_app.hints.notices import Notices
     from scheduler_app.rules.definition import FlowDefinition
     from scheduler_app.transitions.attempt import Claim
     from scheduler_app.worker.refuse import Delivery
@@ -75,6 +86,8 @@ class Services:
 
     saver: Saver
     delivery: Delivery
+    claim: Claim
+    notices: Notices
     run_id: int
     flow_id: str
     value_bytes_max: int
@@ -83,6 +96,8 @@ class Services:
     hide: Callable[[str], str] = str  # secrets in texts that are shown
     _results: dict[tuple[str, int], Any] = field(default_factory=dict)
     _published: set[str] = field(default_factory=set)  # keys of artifacts
+    _began: float = field(default_factory=time.monotonic)
+    _asked: Counter[str] = field(default_factory=Counter)  # runs of other flows, by what is asked
 
     def still_mine(self) -> bool:
         """Whether this attempt's result would be accepted now. Raises if the database is away."""
@@ -216,6 +231,66 @@ class Services:
                 },
             )
         )
+
+    def trigger_flow(self, ask: Ask) -> ChildRun | None:
+        """The run is there, once. Raises ``NotFound``, ``InvalidInput``, ``Conflict``, ``Superseded``."""
+        parent = Parent(
+            flow_id=self.flow_id,
+            run_id=self.run_id,
+            task_id=self.claim.task_id,
+            ti_id=self.delivery.ti_id,
+            attempt_id=self.delivery.attempt_id,
+            nonce=self.delivery.nonce,
+            budget_start=self.claim.budget_start,
+            try_number=self.claim.try_number,
+            idempotency_key=idempotency_key(self.delivery, self.claim),
+        )
+        child, has_moved = self.saver.ask(
+            lambda connection: ask_for_run(
+                connection,
+                ask=ask,
+                parent=parent,
+                depth_max=settings.TRIGGER_DEPTH_MAX,
+                base_url=settings.BASE_URL,
+            )
+        )
+        if child is not None and has_moved:
+            topics = ["runs", "home", f"run:{child.id}", f"run:{self.run_id}"]
+            self.notices.both(runs=[child.id], topics=topics)
+            failpoints.reach("trigger_flow.after_commit")
+        return child
+
+    def asked_before(self, key: str) -> int:
+        """How often this attempt has asked under this key before; it has once more now."""
+        self._asked[key] += 1
+        return self._asked[key] - 1
+
+    def look(self, trigger: RunTrigger | PollTrigger) -> Any | None:
+        """Its event if it has happened, else ``None``."""
+        if isinstance(trigger, PollTrigger):
+            return trigger.looked()
+        return self.saver.ask(lambda connection: ended_runs(connection, [trigger]).get(0))
+
+    def pause(self, seconds: float) -> None:
+        """So much time passes; a signal to stop ends it."""
+        time.sleep(seconds)
+
+    def here(self) -> timedelta:
+        """For how long this attempt has been executing."""
+        return timedelta(seconds=time.monotonic() - self._began)
+
+    def now(self) -> datetime:
+        """The present moment by the database's clock, which all go by."""
+
+        def read(connection: psycopg.Connection[Any]) -> datetime:
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                cursor.execute("SELECT clock_timestamp()")
+                row = cursor.fetchone()
+            assert row is not None
+            now: datetime = row[0]
+            return now
+
+        return self.saver.ask(read)
 
     def _check_visible(self, task_id: str) -> None:
         group_id = self.hidden.get(task_id)

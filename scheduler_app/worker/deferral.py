@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scheduler_app.authoring.deferral import Defer, Reschedule
+from scheduler_app.authoring.skipping import Skip
 from scheduler_app.authoring.triggers import EventTrigger, TimeTrigger, classpath_of
 from scheduler_app.rules import values
 from scheduler_app.transitions.trigger import DETAIL_CHARACTERS_MAX
@@ -26,6 +27,7 @@ class CameTo:
     result: Any = None  # encoded
     wait: dict[str, Any] | None = None  # fields of a transitions.trigger.Wait, as JSON values
     again_after_s: float | None = None
+    skipped: str | None = None  # why
 
 
 def run_task(
@@ -50,6 +52,8 @@ def run_task(
         return CameTo(wait=_wait(call, wanted, bytes_max))
     except Reschedule as wanted:
         return CameTo(again_after_s=wanted.after_s)
+    except Skip as wanted:
+        return CameTo(skipped=str(wanted))
     return CameTo(result=values.encode_result(result, bytes_max))
 
 

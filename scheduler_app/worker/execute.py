@@ -209,6 +209,8 @@ def _come_to(me: Child, delivery: Delivery, claimed: Claim, saver: Saver) -> rep
         came_to = _call(me, delivery, claimed, flow, task, call, saver)
         if came_to.wait is not None:
             return report.deferred(claimed, **ids, task=task, wait=came_to.wait)
+        if came_to.skipped is not None:
+            return report.skipped(claimed, **ids, task=task, reason=me.hidden(came_to.skipped))
         if came_to.again_after_s is not None:
             return report.rescheduled(claimed, **ids, task=task, after_s=came_to.again_after_s)
         return report.success(claimed, **ids, task=task, result=came_to.result)
@@ -269,6 +271,8 @@ def _call(
         saver=saver,
         hidden=hidden,
         delivery=delivery,
+        claim=claimed,
+        notices=me.notices,
         run_id=claimed.run_id,
         flow_id=claimed.flow_id,
         value_bytes_max=settings.RESULT_BYTES_MAX,

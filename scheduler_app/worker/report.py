@@ -97,6 +97,22 @@ def success(
     )
 
 
+def skipped(
+    claim: Claim, *, attempt_id: str, nonce: str, task: TaskDefinition, reason: str
+) -> Report:
+    """The report of a task that said that it is to be skipped: its attempt ended well."""
+    return Report(
+        ti_id=claim.ti_id,
+        attempt_id=attempt_id,
+        nonce=nonce,
+        state=TaskState.SKIPPED,
+        is_open=False,
+        outcome=AttemptOutcome.SUCCESS,
+        reason=storable(f"Skipped: {reason}", MESSAGE_MAX),
+        callbacks=task.callbacks,
+    )
+
+
 def deferred(
     claim: Claim, *, attempt_id: str, nonce: str, task: TaskDefinition, wait: dict[str, Any]
 ) -> Report:

@@ -89,7 +89,14 @@ def test_the_examples_of_authoring_are_flows_without_a_fault() -> None:
             exec(compile(block, "authoring.md", "exec"), names)
     assert [fault for one in registry.registrations for fault in one.faults] == []
     made = {one.flow.flow_id: one.flow.definition() for one in registry.registrations}
-    assert set(made) == {"sources", "payment", "on_a_cluster", "branching"}
+    assert set(made) == {
+        "sources",
+        "payment",
+        "on_a_cluster",
+        "branching",
+        "customer",
+        "daily",
+    }
     assert made["sources"].task("load").upstream == (
         "sources.extract.check",
         "sources.extract.fetch",
@@ -99,9 +106,8 @@ def test_the_examples_of_authoring_are_flows_without_a_fault() -> None:
     assert made["payment"].task("undo").compensates == "pay"
     assert made["on_a_cluster"].task("drop_cluster").upstream == ("make_cluster", "more")
     second = datetime(2026, 1, 2, tzinfo=UTC)
-    played = {
-        one.flow.flow_id: one.flow.test(logical_date=second) for one in registry.registrations
-    }
+    flows = [one.flow for one in registry.registrations]
+    played = {one.flow_id: one.test(logical_date=second, flows=flows) for one in flows}
     assert {one.state for one in played.values()} == {"success"}
     assert played["branching"].states["reports.step"] == "skipped"
     assert played["branching"].states["join"] == "success"

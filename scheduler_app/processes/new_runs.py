@@ -1,0 +1,100 @@
+"""A run that somebody asks for, a person or a task: what it is created with, checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import dict_row
+
+from scheduler_app.rules import params, timetable
+from scheduler_app.rules.definition import FlowDefinition, from_dict
+from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
+from scheduler_app.rules.run_keys import check_run_key, manual_run_key
+from scheduler_app.rules.states import RunType
+from scheduler_app.transitions.run import NewRun
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    import psycopg
+
+NOTE_CHARACTERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A run that may be created now, and what is to be known of its flow."""
+
+    new: NewRun
+    definition: FlowDefinition
+    is_paused: bool
+    is_frozen: bool
+
+
+def asked_run(
+    connection: psycopg.Connection[Any],
+    *,
+    flow_id: str,
+    conf: Mapping[str, Any] | None,
+    logical_date: datetime | None,
+    run_id: str | None,
+    note: str,
+    actor: str,
+) -> Asked:
+    """A manual run of the flow's current version.
+
+    ``conf`` is laid over the flow's declared defaults. Without a ``logical_date``, which must be
+    aware, the run has the present time. Raises ``NotFound``, ``InvalidInput`` and ``Conflict``.
+    """
+    if len(note) > NOTE_CHARACTERS_MAX:
+        message = f"note has {len(note)} characters; at most {NOTE_CHARACTERS_MAX} are allowed"
+        raise InvalidInput(message, field="note")
+    if logical_date is not None and logical_date.tzinfo is None:
+        message = "logical_date needs an offset, such as 2026-01-31T02:00:00Z"
+        raise InvalidInput(message, field="logical_date")
+    if run_id is not None:
+        check_run_key(run_id)
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(
+            "SELECT f.shard, f.is_paused, f.frozen_at IS NOT NULL AS is_frozen, f.removed_at,"
+            "  clock_timestamp() AS now,"
+            "  v.id AS version_id, v.definition::text AS definition"
+            " FROM flow f JOIN flow_version v ON v.id = f.current_version_id WHERE f.flow_id = %s",
+            [flow_id],
+        )
+        flow = cursor.fetchone()
+    if flow is None:
+        message = f"no flow is called {flow_id!r}"
+        raise NotFound(message, field="flow_id")
+    if flow["removed_at"] is not None:
+        message = f"flow {flow_id!r} was removed: its file no longer defines it"
+        raise Conflict(message, field="flow_id")
+    definition = from_dict(json.loads(flow["definition"]))
+    whole = {**definition.params, **(conf or {})}
+    params.check(definition.param_schemas, whole)
+    now = flow["now"].astimezone(UTC)
+    key = run_id if run_id is not None else manual_run_key(now)
+    at = logical_date.astimezone(UTC) if logical_date is not None else now
+    interval = timetable.interval_from(definition, at)
+    return Asked(
+        new=NewRun(
+            flow_id=flow_id,
+            run_key=key,
+            shard=flow["shard"],
+            run_type=RunType.MANUAL,
+            version_id=flow["version_id"],
+            logical_date=at,
+            data_interval_start=interval.start,
+            data_interval_end=interval.end,
+            conf=whole,
+            note=note,
+            actor=actor,
+        ),
+        definition=definition,
+        is_paused=flow["is_paused"],
+        is_frozen=flow["is_frozen"],
+    )
