@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import pkgutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from django.db import ProgrammingError, connection
+from django.db import connection
 from django.test import TransactionTestCase
 
 from scheduler_app.launch import embedded
+from tests.emptying import empty_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,6 @@ FOLDERS = {
     "acceptance": pytest.mark.acceptance,
     "benchmarks": pytest.mark.benchmark,
 }
-# Rows that Django keeps about the code; emptying them would only make it write them again.
-KEPT_TABLES = frozenset({"django_migrations", "django_content_type", "auth_permission"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,46 +92,9 @@ def _restore_first_rows() -> None:
                         made.first_rows(None, editor)
 
 
-def _empty_tables(case: Any) -> None:
-    """Every table is empty, and its numbers begin at 1 again.
-
-    By a function of the tests' own in the database: a tenth of the time of a TRUNCATE, which makes
-    some 300 files anew, however few rows a test has written.
-    """
-    del case
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute("SELECT for_tests.start_over()")
-        except ProgrammingError:
-            cursor.execute(_start_over())
-            cursor.execute("SELECT for_tests.start_over()")
-
-
-def _start_over() -> str:
-    """What makes the function that empties the tables, in whatever order they refer to each other."""
-    tables = sorted(set(connection.introspection.table_names()) - KEPT_TABLES)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_get_serial_sequence(quote_ident(table_name), column_name)"
-            " FROM information_schema.columns WHERE table_name = ANY (%s)",
-            [tables],
-        )
-        numbers = [name for (name,) in cursor.fetchall() if name]
-    deletes = "".join(f"DELETE FROM {connection.ops.quote_name(table)};\n" for table in tables)
-    return f"""
-        CREATE SCHEMA IF NOT EXISTS for_tests;
-        CREATE OR REPLACE FUNCTION for_tests.start_over() RETURNS void
-        LANGUAGE plpgsql SET session_replication_role = replica AS $$
-        BEGIN
-            {deletes}
-            PERFORM setval(numbers, 1, false) FROM unnest('{{{",".join(numbers)}}}'::regclass[])
-                AS numbers WHERE pg_sequence_last_value(numbers) IS NOT NULL;
-        END $$"""
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _quick_emptying() -> Iterator[None]:
     """Tests that commit leave no rows behind."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TransactionTestCase, "_fixture_teardown", _empty_tables)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: empty_tables())
         yield

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from django.apps import apps
-from django.contrib.admin import site
-from django.contrib.admin.apps import AdminConfig
+from typing import Final
+
+from django.contrib.admin.apps import SimpleAdminConfig
 
 # Rows of these would open somebody's session, or say nothing.
-LEFT_OUT = frozenset({"sessions", "contenttypes"})
+LEFT_OUT: Final = frozenset({"sessions", "contenttypes"})
 
 
-class ReadOnlyAdminConfig(AdminConfig):
-    """Django's admin, with the site of this product."""
+class ReadOnlyAdminConfig(SimpleAdminConfig):
+    """Django's admin, with the site of this product.
+
+    Nothing is registered before somebody asks for its addresses: most processes serve no pages, and
+    start a fifth sooner without.
+    """
 
     default_site = "scheduler_app.admin.site.ReadOnlySite"
-
-    def ready(self) -> None:
-        """Every model is on the site, its application's own admin or not."""
-        super().ready()
-        for model in apps.get_models():
-            if model._meta.app_label not in LEFT_OUT and not site.is_registered(model):  # noqa: SLF001 - documented by Django as public
-                site.register(model)

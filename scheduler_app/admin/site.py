@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.contrib.admin import AdminSite
 from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.urls import reverse
 
+from scheduler_app.admin.apps import LEFT_OUT
 from scheduler_app.admin.read_only import ReadOnlyAdmin
 
 if TYPE_CHECKING:
@@ -38,6 +40,13 @@ class ReadOnlySite(AdminSite):
         if request.user.is_authenticated and not self.has_permission(request):
             raise PermissionDenied
         return redirect_to_login(request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index"))
+
+    def get_urls(self) -> list[Any]:
+        """Addresses of every model's pages; each is on the site, its application's own admin or not."""
+        for model in apps.get_models():
+            if model._meta.app_label not in LEFT_OUT and not self.is_registered(model):  # noqa: SLF001 - documented by Django as public
+                self.register(model)
+        return super().get_urls()
 
     def register(
         self,

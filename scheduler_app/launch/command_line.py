@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from scheduler_app.launch import run_tests, supervisor
+from scheduler_app.launch import run_tests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,8 @@ def run(argv: Sequence[str]) -> int:
     command = argv[1] if len(argv) > 1 else "help"
     # These two bring the servers that the settings name, so they come before the settings.
     if command == "up":
+        from scheduler_app.launch import supervisor  # noqa: PLC0415 - no other command needs it
+
         return supervisor.main(argv[2:])
     if command == "test":
         return run_tests.main(argv[2:])

@@ -62,7 +62,7 @@ def test_a_trigger_answers_all_fields_of_the_run(run: dict[str, Any]) -> None:
     assert run["run_id"] == "by-hand"
     assert run["conf"] == {"declared": 1, "undeclared": [1]}
     assert run["note"] == "why"
-    assert run["state"] == "queued"
+    assert run["state"] in {"queued", "running"}  # a scheduler is quick
 
 
 @pytest.mark.parametrize("noun", LISTS)

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from scheduler_app.admin.apps import LEFT_OUT
 from scheduler_app.models import ApiToken, Run, Variable
@@ -53,6 +54,7 @@ def fill() -> None:
 
 
 def test_every_model_is_there() -> None:
+    assert reverse("admin:index") == "/admin/"
     assert set(MODELS) == set(site._registry)
     assert len(OURS) > 20
 

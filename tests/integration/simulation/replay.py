@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from django.db import connection
 from django.utils import timezone
 from psycopg.rows import dict_row
 
@@ -15,6 +14,7 @@ from scheduler_app.rules.states import RunType
 from scheduler_app.scheduler import judge
 from scheduler_app.transitions.run import NewRun, create_run
 from scheduler_app.worker import refuse, report
+from tests import emptying
 from tests.integration.simulation.postgres import HOSTNAME, SHARD, PostgresDatabase, wait_of
 from tests.simulation.decisions import FLOW_ID
 from tests.simulation.world import World
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from tests.simulation.rows import Attempt, ExecutorEvent, TaskInstance
     from tests.simulation.state import Child, Report, Scheduler, Setup
 
-TABLES = (
-    "task_instance, attempt, attempt_log_chunk, executor_event, trigger, external_event, run,"
-    " run_attempt, lease, lease_event, take_over, take_over_item, inquiry, job, pool, flow,"
-    " flow_version, bundle, incident"
-)
+# Rows of the installation, which no world knows of.
+KEPT_TABLES: Final = emptying.KEPT_TABLES | {"counter", "installation"}
 
 
 class PostgresWorld(World):
@@ -144,8 +141,7 @@ def _told(events: list[ExecutorEvent]) -> Iterator[tuple[str, ...]]:
 
 
 def _make_rows(setup: Setup, clock: Clock) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {TABLES} RESTART IDENTITY CASCADE")
+    emptying.empty_tables(kept=KEPT_TABLES)
     now = timezone.now()
     Lease.objects.create(shard=SHARD, token=0)
     Pool.objects.create(name="default", slots=setup.slots)
