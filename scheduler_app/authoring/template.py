@@ -11,7 +11,11 @@ from scheduler_app.authoring.faults import did_you_mean, refuse
 from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from typing import Any as _FitsAnywhere
+
     from scheduler_app.authoring.context import Context
+else:
+    _FitsAnywhere = object
 
 TEXT_CHARACTERS_MAX: Final = 100_000
 NAMES: Final = (
@@ -31,7 +35,7 @@ NAMES: Final = (
 )
 
 
-class Template:
+class Template(_FitsAnywhere):  # type: ignore[misc] # its type for checkers is as of TaskResult
     """A text with names in braces; as an argument of a task, at any depth of lists and dicts.
 
     ``{ds}``, ``{logical_date:%Y/%m}``, ``{params[region]}``. A name that there is not is a fault of the

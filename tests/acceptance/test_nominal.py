@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.stack import wait_for
+from tests.tutorial import blocks
 
 if TYPE_CHECKING:
     from tests.stack import Stack
@@ -94,3 +95,26 @@ def _events_when_there(stack: Stack, attempt: dict[str, object]) -> list[dict[st
         "the exit event", lambda: stack.events(attempt["id"]), within_s=10
     )
     return found
+
+
+def test_the_tutorial_holds_on_a_stack(stack: Stack) -> None:
+    shop = next(block for block in blocks() if block.file == "flows/shop.py")
+    stack.write_flow("shop.py", shop.text)
+    stack.wait_for_flow("shop")
+    told = {}
+    for block in blocks():
+        if block.chapter != 7:
+            continue
+        for command in block.commands:
+            if command[0] == "up":
+                continue  # the stack is
+            if command[:2] == ("flows", "versions"):
+                stack.write_flow("shop.py", shop.text.replace("12, 30, 7", "12, 30, 8"))
+                stack.wait_for_flow("shop", version=2)
+            done = stack.manage(*command)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            told[command] = done.stdout
+    assert len(told) == 8
+    assert "try 1" in told["tasks", "log", "shop", "first", "extract"]
+    for words in (("flows", "diff", "shop"), ("flows", "diff", "shop", "--run", "first")):
+        assert "+    return [12, 30, 8]" in told[words]
