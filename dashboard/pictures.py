@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dashboard.folding import PARAMETER, Folding, folding_of
 from dashboard.nested import nested_layout
 from scheduler_app.queries.task_instances import told_states
+from scheduler_app.rules.mapping import mapped_tasks
 from scheduler_app.rules.states import TASK_TERMINAL
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from scheduler_app.queries.task_instances import Cell
     from scheduler_app.rules.definition import FlowDefinition
 
+MAPPED_NOTE: Final = "×?"  # of a mapped task whose number of instances is not known
 NODES_MAX: Final = 600  # more are a table; the picture would help nobody
 FOLD_ABOVE: Final = (
     300  # tasks: groups of a flow with more are folded unless the address says other
@@ -105,7 +107,8 @@ def picture_of(
         return Picture(
             layout=None, boxes=(), tasks=tasks, has_groups=has_groups, all_folded=all_folded
         )
-    mapped = frozenset(cell.task_id for cell in cells or () if cell.is_mapped)
+    expanding = frozenset(mapped_tasks(definition))
+    mapped = expanding | {cell.task_id for cell in cells or () if cell.is_mapped}
     places = nested_layout(definition, folding, mapped)
     shown_as: dict[str, list[Cell]] = defaultdict(list)
     inside: dict[str, list[Cell]] = defaultdict(list)
@@ -119,7 +122,7 @@ def picture_of(
     boxes = tuple(
         _folded(node, numbers[node.task_id], folding, shown_as[node.task_id], groups, is_of_run)
         if node.task_id in places.groups
-        else _box(node, shown_as[node.task_id], is_of_run, with_filtered)
+        else _box(node, shown_as[node.task_id], is_of_run, with_filtered, expanding)
         for node in places.nodes
     )
     frames = tuple(
@@ -167,7 +170,13 @@ def _folded(
     )
 
 
-def _box(node: Node, cells: Sequence[Cell], is_of_run: bool, with_filtered: Collection[str]) -> Box:
+def _box(
+    node: Node,
+    cells: Sequence[Cell],
+    is_of_run: bool,
+    with_filtered: Collection[str],
+    expanding: Collection[str],
+) -> Box:
     current = [cell for cell in cells if cell.filter_code is None]
     shown = current or cells
     states = Counter[str]()
@@ -176,6 +185,8 @@ def _box(node: Node, cells: Sequence[Cell], is_of_run: bool, with_filtered: Coll
     is_mapped = any(cell.is_mapped for cell in shown)
     instances = states.total()
     note = f"×{instances}" if instances > 1 else ""
+    if node.task_id in expanding:
+        note = MAPPED_NOTE  # it is not expanded, or no run is shown
     if is_mapped:
         done = sum(number for state, number in states.items() if state in TASK_TERMINAL)
         note = f"{done:,}/{instances:,}"

@@ -14,6 +14,7 @@ from scheduler_app.models import Attempt, FlowVersion, TaskInstance
 from scheduler_app.queries import task_instances
 from scheduler_app.rules import graph, ties, values, why
 from scheduler_app.rules.definition import TriggerRule, from_dict
+from scheduler_app.rules.mapping import mapped_tasks
 from scheduler_app.rules.states import AttemptOutcome, RunState, TaskState
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         decider=read["decider"],
         rule=task.get("trigger_rule", TriggerRule.ALL_SUCCESS),
         upstream=upstream,
+        maps_over=_maps_over(ti, task),
         root_causes=_root_causes(ti, upstream),
         barred_by=barred_by,
         undecided_by=undecided_by,
@@ -117,6 +119,15 @@ def _freeze(
 
 
 _SCOPES: Final = {"task_instance": "task instance", "run": "run", "flow": "flow", "shard": "shard"}
+
+
+def _maps_over(ti: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Of a mapped task that is not expanded: the tasks whose results it maps over. Null: it is none."""
+    if ti["map_index"] >= 0 or not (task.get("mapped") or task.get("group")):
+        return None
+    version = _definition(ti)
+    own = mapped_tasks(from_dict(version)).get(ti["task_id"]) if version is not None else None
+    return None if own is None else tuple(sorted(own.inputs))
 
 
 def _root_causes(ti: Mapping[str, Any], upstream: tuple[why.Upstream, ...]) -> tuple[str, ...]:

@@ -131,6 +131,8 @@ class Facts:
     decider: str | None = None  # host:pid of the scheduler that holds the shard; null: nobody does
     rule: str = TriggerRule.ALL_SUCCESS
     upstream: Sequence[Upstream] = ()
+    # Of a mapped task that is not expanded: whose results say how long it gets. Null: it is no such one.
+    maps_over: Sequence[str] | None = None
     root_causes: Sequence[str] = ()  # tasks before its upstream that failed by themselves
     barred_by: Sequence[str] = ()  # branches and gates before it that did not let it through
     undecided_by: Sequence[str] = ()  # branches and gates before it that have not ended
@@ -203,11 +205,15 @@ def _none(facts: Facts) -> Why:
         return waits
     unfinished = [one for one in facts.upstream if one.state not in _OVER]
     if unfinished:
-        return Why(
-            rule=f"upstream:{facts.rule}",
-            sentence=f"It waits for {_upstream(unfinished)}; {_RULE_WORDS[facts.rule]}."
+        by_rule = (
+            f"It waits for {_upstream(unfinished)}; {_RULE_WORDS[facts.rule]}."
             if facts.rule in _RULE_WORDS
-            else f"It waits for {_upstream(unfinished)}, by its rule {facts.rule}.",
+            else f"It waits for {_upstream(unfinished)}, by its rule {facts.rule}."
+        )
+        return Why(rule=f"upstream:{facts.rule}", sentence=_then_expanded(facts, by_rule))
+    if facts.maps_over is not None:
+        return Why(
+            rule="expansion", sentence=f"It stands for all its instances: {_expands(facts)}."
         )
     if facts.undecided_by:
         return Why(
@@ -216,6 +222,24 @@ def _none(facts: Facts) -> Why:
         )
     what = "It has no upstream" if not facts.upstream else "Its upstream has ended as its rule asks"
     return Why(rule="ready", sentence=f"{what}; {_looks(facts)}.")
+
+
+def _then_expanded(facts: Facts, sentence: str) -> str:
+    if facts.maps_over is None:
+        return sentence
+    if not facts.maps_over:
+        return f"{sentence} Then it is expanded into its instances."
+    named = _names(facts.maps_over)
+    return f"{sentence} Then it is expanded into an instance for each element of {named}."
+
+
+def _expands(facts: Facts) -> str:
+    if not facts.maps_over:
+        return "they are made within a moment, in batches of up to 1,000"
+    return (
+        f"they are made, in batches of up to 1,000, as soon as it is known how many elements"
+        f" {_names(facts.maps_over)} left"
+    )
 
 
 def _scheduled(facts: Facts) -> Why:
@@ -505,6 +529,11 @@ def _skipped(facts: Facts) -> Why:
     by_rule = f"rule:{facts.rule}"
     if facts.mark == TaskState.SKIPPED:
         pass
+    elif facts.maps_over is not None and facts.stop_reason is not None:
+        return Why(
+            rule="mapped_over_nothing",
+            sentence=f"It was mapped over nothing, and so skipped: {_lower(_said(facts.stop_reason))}.",
+        )
     elif facts.barred_by:
         return Why(
             rule="picked",
@@ -533,6 +562,8 @@ def _skipped(facts: Facts) -> Why:
 
 
 def _upstream_failed(facts: Facts) -> Why:
+    if facts.maps_over is not None and facts.stop_reason is not None:
+        return Why(rule="not_expanded", sentence=f"It never started: {_said(facts.stop_reason)}.")
     bad = [
         one for one in facts.upstream if one.state in (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
     ]

@@ -17,6 +17,7 @@ from scheduler_app.queries.scope import EVERYTHING, Scope
 from scheduler_app.queries.why import why_of
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.errors import NotFound
+from scheduler_app.rules.mapping import Argument, Kind, MapOver, Source
 from scheduler_app.rules.run_retry import RunRetryPolicy
 from scheduler_app.rules.why import Why
 from scheduler_app.transitions import attempt as moves
@@ -216,3 +217,23 @@ def test_a_failed_task_of_a_run_that_begins_again_says_when_and_why(decided: Wor
         sentence = told(run, task_id).sentence
         assert "Its run begins again at " in sentence
         assert sentence.endswith("Go 2 of 2 follows because a failed.")
+
+
+def test_a_mapped_task_that_is_not_expanded_names_what_it_maps_over(decided: World) -> None:
+    over = MapOver(
+        arguments=(Argument(name="path", source=Source(kind=Kind.RESULT, task_id="paths")),)
+    )
+    flow = decided.flow(
+        "f",
+        (
+            TaskDefinition(task_id="paths"),
+            TaskDefinition(task_id="load", upstream=("paths",), mapped=over),
+        ),
+    )
+    run = decided.run(flow)
+    Run.objects.filter(pk=run).update(state="running")
+    assert "an instance for each element of paths" in told(run, "load").sentence
+    TaskInstance.objects.filter(run_id=run, task_id="load").update(
+        state="skipped", is_open=False, stop_reason="What it maps over is empty."
+    )
+    assert told(run, "load").rule == "mapped_over_nothing"

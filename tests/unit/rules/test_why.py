@@ -579,3 +579,36 @@ def test_whatever_is_missing_there_is_a_sentence(
     )
     assert told.rule
     assert len(told.sentence) > 20
+
+
+def test_a_summary_says_what_its_length_waits_for() -> None:
+    waits = why.explain(
+        facts(
+            "none", upstream=[why.Upstream(task_id="paths", state="running")], maps_over=["paths"]
+        )
+    )
+    assert waits.rule == "upstream:all_success"
+    assert waits.sentence.endswith(
+        "Then it is expanded into an instance for each element of paths."
+    )
+    ended = [why.Upstream(task_id="paths", state="success")]
+    about_to = why.explain(facts("none", upstream=ended, maps_over=["paths"]))
+    assert about_to.rule == "expansion"
+    assert "as soon as it is known how many elements paths left" in about_to.sentence
+    assert "batches" in why.explain(facts("none", maps_over=[])).sentence
+
+
+def test_a_summary_that_was_mapped_over_nothing_says_so() -> None:
+    told = why.explain(
+        facts("skipped", maps_over=["paths"], stop_reason="What it maps over is empty.")
+    )
+    assert told == why.Why(
+        rule="mapped_over_nothing",
+        sentence="It was mapped over nothing, and so skipped: what it maps over is empty.",
+    )
+    failed = why.explain(
+        facts("upstream_failed", maps_over=["paths"], stop_reason="paths left no list to map over.")
+    )
+    assert failed == why.Why(
+        rule="not_expanded", sentence="It never started: paths left no list to map over."
+    )
