@@ -20,7 +20,7 @@ from dashboard.addresses import is_lens_on
 from scheduler_app.queries import freezes, health, incidents
 from scheduler_app.queries.scope import Scope, visible_flows
 from scheduler_app.rules import errors
-from scheduler_app.rules.freezing import ScopeKind
+from scheduler_app.rules.freezing import ScopeKind, task_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -152,10 +152,18 @@ def _frozen(reading: Reading, context: Mapping[str, Any]) -> dict[str, Any]:
     """The live freezes that touch what the page is about, and the one that is of just that."""
     found = freezes.live(reading.scope)
     ti, run, flow = (context.get(name) for name in ("ti", "run", "flow"))
+    task_id = context.get("task_id")  # of a page about a mapped task of a run
     own = ("", "")
     if found and ti is not None:
         own = (ScopeKind.TASK_INSTANCE.value, str(ti.id))
-        found = freezes.touching(found, flow_id=ti.flow_id, shard=ti.shard, run=ti.run, ti=ti.id)
+        found = freezes.touching(
+            found, flow_id=ti.flow_id, shard=ti.shard, run=ti.run, ti=ti.id, task_id=ti.task_id
+        )
+    elif found and run is not None and task_id is not None:
+        own = (ScopeKind.TASK.value, task_scope(run.id, task_id).id)
+        found = freezes.touching(
+            found, flow_id=run.flow_id, shard=run.shard, run=run.id, task_id=task_id
+        )
     elif found and run is not None:
         own = (ScopeKind.RUN.value, str(run.id))
         found = freezes.touching(found, flow_id=run.flow_id, shard=run.shard, run=run.id)

@@ -76,6 +76,7 @@ urlpatterns = [
     path("runs/<int:run>/cancel-retry/", runs.run_cancel_retry, name="run_cancel_retry"),
     path("runs/<int:run>/terminate/", runs.run_terminate, name="run_terminate"),
     *_frozen("runs/<int:scope_id>/", ScopeKind.RUN),
+    *_frozen("mapped/<path:scope_id>/", ScopeKind.TASK),
     *_frozen("task-instances/<int:scope_id>/", ScopeKind.TASK_INSTANCE),
     *_frozen("flows/<flow_id:scope_id>/", ScopeKind.FLOW),
     *_frozen("leases/<int:scope_id>/", ScopeKind.SHARD),

@@ -13,7 +13,7 @@ from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries import flows, freezes, leases, runs, task_instances
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
-from scheduler_app.rules.freezing import Mode, ScopeKind
+from scheduler_app.rules.freezing import Mode, ScopeKind, scope_of
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -182,6 +182,11 @@ def _named(scope: Scope, kind: ScopeKind, scope_id: str | int) -> tuple[str, str
         case ScopeKind.TASK_INSTANCE:
             ti = task_instances.one(scope, int(scope_id))
             return f"task {ti.task_id}", reverse("dashboard:task_instance_detail", args=[ti.id])
+        case ScopeKind.TASK:
+            named = scope_of(kind.value, scope_id)
+            of_task = runs.one(scope, named.number or 0)
+            back = reverse("dashboard:mapped_task", args=[of_task.id, named.task_id])
+            return f"task {named.task_id} of {of_task.run_id}", back
         case ScopeKind.RUN:
             run = runs.one(scope, int(scope_id))
             return f"run {run.run_id}", reverse("dashboard:run_detail", args=[run.id])

@@ -20,7 +20,7 @@ from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries import flows, freezes, leases, runs, task_instances
 from scheduler_app.queries.filters import FreezeFilter
-from scheduler_app.rules.freezing import ScopeKind
+from scheduler_app.rules.freezing import ScopeKind, scope_of, task_scope
 
 if TYPE_CHECKING:
     from rest_framework.request import Request
@@ -73,8 +73,8 @@ class _Act(ApiView):
         match self.kind:
             case ScopeKind.TASK_INSTANCE:
                 task_instances.one(self.scope, scope_id)
-            case ScopeKind.RUN:
-                runs.one(self.scope, scope_id)
+            case ScopeKind.RUN | ScopeKind.TASK:
+                runs.one(self.scope, scope_of(self.kind.value, scope_id).number or 0)
             case ScopeKind.FLOW:
                 flows.one(self.scope, scope_id)
             case ScopeKind.SHARD:
@@ -83,13 +83,18 @@ class _Act(ApiView):
             case ScopeKind.ALL:
                 freezes.check_wide(self.scope)
 
+    def scope_id(self, scope_id: Any, task_id: str | None) -> Any:
+        """What the path names: of a task, the run and the task."""
+        return scope_id if task_id is None else task_scope(scope_id, task_id).id
+
 
 class Freeze(_Act):
     """Nothing of it starts until the thaw."""
 
     @extend_schema(request=FreezeRequestSerializer, responses=FreezePlanSerializer)
-    def post(self, request: Request, scope_id: Any = "") -> Response:
+    def post(self, request: Request, scope_id: Any = "", task_id: str | None = None) -> Response:
         """What runs ends by itself (drain) or is stopped (hard); ``dry_run`` only says so."""
+        scope_id = self.scope_id(scope_id, task_id)
         self.check(scope_id)
         body = bodies.checked(FreezeRequestSerializer, request)
         plan = freeze(
@@ -105,8 +110,9 @@ class Thaw(_Act):
     """It goes on where it stood."""
 
     @extend_schema(request=ActRequestSerializer, responses=ThawPlanSerializer)
-    def post(self, request: Request, scope_id: Any = "") -> Response:
+    def post(self, request: Request, scope_id: Any = "", task_id: str | None = None) -> Response:
         """What another freeze holds stays held; ``dry_run`` only says so."""
+        scope_id = self.scope_id(scope_id, task_id)
         self.check(scope_id)
         body = bodies.checked(ActRequestSerializer, request)
         plan = thaw(

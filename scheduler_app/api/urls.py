@@ -122,6 +122,7 @@ V1: list[URLPattern | URLResolver] = [
     path("runs/<int:run>/terminate/", runs.RunTerminate.as_view()),
     *listed("freezes", freezes.FreezeList, "<int:freeze>", freezes.FreezeDetail),
     *frozen("runs/<int:scope_id>/", ScopeKind.RUN),
+    *frozen("runs/<int:scope_id>/tasks/<str:task_id>/", ScopeKind.TASK),
     *frozen("task-instances/<int:scope_id>/", ScopeKind.TASK_INSTANCE),
     *frozen("flows/<str:scope_id>/", ScopeKind.FLOW),
     *frozen("leases/<int:scope_id>/", ScopeKind.SHARD),

@@ -9,8 +9,8 @@ from django.db.models import Q
 class Freeze(models.Model):
     """A mark that holds a scope: nothing in it starts until it is thawed."""
 
-    scope_kind = models.CharField(max_length=16)  # task_instance, run, flow, shard, all
-    scope_id = models.CharField(max_length=250, default="", blank=True)
+    scope_kind = models.CharField(max_length=16)  # task_instance, task, run, flow, shard, all
+    scope_id = models.CharField(max_length=280, default="", blank=True)
     mode = models.CharField(max_length=8, default="drain")  # drain, hard
     actor = models.CharField(max_length=250)
     reason = models.TextField()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Q
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Attempt, Flow, Lease, Run, TaskInstance
@@ -144,16 +145,30 @@ def check_exists(scope: Scope) -> str | None:
                     f"Run {run.run_key} has ended as {run.state}; nothing is left to hold."
                 )
             return str(run.flow_id)
+        case ScopeKind.TASK:
+            return _check_task(scope)
         case ScopeKind.TASK_INSTANCE:
-            ti = TaskInstance.objects.select_related("run").filter(pk=scope.id).first()
-            if ti is None:
-                raise NotFound(f"there is no task instance {scope.id}", field="ti")
-            if not ti.is_open and ti.held_by is None:
-                raise Conflict(
-                    f"Task {ti.task_id} has ended as {ti.state}; nothing is left to hold."
-                )
-            return str(ti.run.flow_id)
+            return _check_instance(scope)
     return None
+
+
+def _check_task(scope: Scope) -> str:
+    of_task = TaskInstance.objects.filter(run_id=scope.number or 0, task_id=scope.task_id)
+    one = of_task.select_related("run").first()
+    if one is None:
+        raise NotFound(f"there is no {scope.name}", field="task_id")
+    if not of_task.filter(Q(is_open=True) | Q(held_by__isnull=False)).exists():
+        raise Conflict(f"Every instance of {scope.name} has ended; nothing is left to hold.")
+    return str(one.run.flow_id)
+
+
+def _check_instance(scope: Scope) -> str:
+    ti = TaskInstance.objects.select_related("run").filter(pk=scope.id).first()
+    if ti is None:
+        raise NotFound(f"there is no task instance {scope.id}", field="ti")
+    if not ti.is_open and ti.held_by is None:
+        raise Conflict(f"Task {ti.task_id} has ended as {ti.state}; nothing is left to hold.")
+    return str(ti.run.flow_id)
 
 
 def tell(run_ids: Collection[int]) -> None:
@@ -209,6 +224,8 @@ def _held(scope: Scope, run_ids: Collection[int]) -> QuerySet[TaskInstance]:
     held = TaskInstance.objects.filter(held_by__isnull=False, is_open=True)
     if scope.kind is ScopeKind.TASK_INSTANCE:
         return held.filter(pk=scope.id)
+    if scope.kind is ScopeKind.TASK:
+        return held.filter(run_id=scope.number or 0, task_id=scope.task_id)
     return held.filter(run_id__in=list(run_ids))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from django.db.models import CharField, Q
-from django.db.models.functions import Cast
+from django.db.models import CharField, Q, Value
+from django.db.models.functions import Cast, Concat
 
 from scheduler_app.models import Freeze, Run, TaskInstance
 from scheduler_app.queries import lens, shown
 from scheduler_app.rules.errors import NotAllowed
-from scheduler_app.rules.freezing import ScopeKind
+from scheduler_app.rules.freezing import ScopeKind, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,9 @@ class FreezeRow:
     reason: str
     created_at: datetime
     until_at: datetime | None
-    run: int | None = None  # of a run, or the run of a task instance
+    run: int | None = None  # of a run, or the run of a task or task instance
     ti: int | None = None
+    task_id: str | None = None  # of a task of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,11 @@ def _rows(scope: Scope) -> QuerySet[Freeze]:
         | Q(scope_kind=ScopeKind.FLOW.value, scope_id__in=mine)
         | Q(scope_kind=ScopeKind.RUN.value, scope_id__in=runs.values(n=number))
         | Q(scope_kind=ScopeKind.TASK_INSTANCE.value, scope_id__in=tis.values(n=number))
+        | Q(scope_kind=ScopeKind.TASK.value, scope_id__in=tis.values(n=_OF_TASK))
     )
 
+
+_OF_TASK: Final = Concat(Cast("run_id", CharField()), Value(":"), "task_id")
 
 NOUN: Final = lens.Noun(
     name="freezes",
@@ -97,7 +101,11 @@ def live(scope: Scope) -> tuple[FreezeRow, ...]:
     rows = list(Freeze.objects.filter(ended_at__isnull=True).order_by("id"))
     if not rows:
         return ()
-    run_ids = [int(row.scope_id) for row in rows if row.scope_kind == ScopeKind.RUN]
+    run_ids = [
+        scope_of(row.scope_kind, row.scope_id).number or 0
+        for row in rows
+        if row.scope_kind in (ScopeKind.RUN, ScopeKind.TASK)
+    ]
     ti_ids = [int(row.scope_id) for row in rows if row.scope_kind == ScopeKind.TASK_INSTANCE]
     runs = Run.objects.in_bulk(run_ids)
     tis = TaskInstance.objects.select_related("run").in_bulk(ti_ids)
@@ -115,6 +123,7 @@ def touching(
     flow_id: str | None,
     shard: int | None,
     run: int | None = None,
+    task_id: str | None = None,
     ti: int | None = None,
 ) -> tuple[FreezeRow, ...]:
     """Those of the live freezes that hold this flow, run or task instance, or something in it."""
@@ -124,6 +133,8 @@ def touching(
             return row.scope_kind == ScopeKind.ALL or row.scope_id == str(shard)
         if ti is not None and row.ti is not None:
             return row.ti == ti
+        if task_id is not None and row.task_id is not None:
+            return (row.run, row.task_id) == (run, task_id)
         if run is not None and row.run is not None:
             return row.run == run
         return row.flow_id == flow_id
@@ -139,7 +150,7 @@ def check_wide(scope: Scope) -> None:
 
 def _row(row: Freeze, runs: dict[int, Run], tis: dict[int, TaskInstance]) -> FreezeRow:
     flow_id: str | None = None
-    name, run_id, ti_id = "everything", None, None
+    name, run_id, ti_id, task_id = "everything", None, None, None
     match ScopeKind(row.scope_kind):
         case ScopeKind.SHARD:
             name = f"shard {row.scope_id}"
@@ -151,6 +162,12 @@ def _row(row: Freeze, runs: dict[int, Run], tis: dict[int, TaskInstance]) -> Fre
             run = runs.get(run_id)
             flow_id = "" if run is None else str(run.flow_id)
             name = f"run {row.scope_id if run is None else run.run_key} of {flow_id}"
+        case ScopeKind.TASK:
+            scope = scope_of(row.scope_kind, row.scope_id)
+            run_id, task_id = scope.number, scope.task_id
+            of_task = runs.get(run_id or 0)
+            flow_id = "" if of_task is None else str(of_task.flow_id)
+            name = scope.name if of_task is None else f"task {task_id} of {of_task.run_key}"
         case ScopeKind.TASK_INSTANCE:
             ti_id = int(row.scope_id)
             ti = tis.get(ti_id)
@@ -172,4 +189,5 @@ def _row(row: Freeze, runs: dict[int, Run], tis: dict[int, TaskInstance]) -> Fre
         until_at=row.until_at,
         run=run_id,
         ti=ti_id,
+        task_id=task_id,
     )

@@ -12,6 +12,7 @@ from scheduler_app.models import Run, TaskInstance
 from scheduler_app.queries import lens, saving, shown
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules.errors import InvalidInput, NotFound
+from scheduler_app.rules.freezing import task_scope
 from scheduler_app.rules.retry import told, told_tries
 from scheduler_app.rules.states import TASK_TERMINAL, TaskState
 
@@ -122,6 +123,16 @@ class Fold:
     matching: int  # of them, those that the list asks for
     started_at: datetime | None  # the first of them; aware UTC
     ended_at: datetime | None  # the last of them; null until all have
+
+    @property
+    def open(self) -> int:
+        """How many of them have not ended."""
+        return sum(number for state, number in self.states.items() if state not in TASK_TERMINAL)
+
+    @property
+    def scope_id(self) -> str:
+        """What a freeze of all of them is of."""
+        return task_scope(self.run, self.task_id).id
 
     @property
     def total(self) -> int:

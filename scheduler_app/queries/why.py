@@ -118,7 +118,13 @@ def _freeze(
     return None
 
 
-_SCOPES: Final = {"task_instance": "task instance", "run": "run", "flow": "flow", "shard": "shard"}
+_SCOPES: Final = {
+    "task_instance": "task instance",
+    "task": "task",
+    "run": "run",
+    "flow": "flow",
+    "shard": "shard",
+}
 
 
 def _maps_over(ti: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -13,6 +14,7 @@ class ScopeKind(StrEnum):
     """How far a freeze reaches."""
 
     TASK_INSTANCE = "task_instance"
+    TASK = "task"  # of one run: all of its instances that are there
     RUN = "run"
     FLOW = "flow"  # every run of it, also those that come
     SHARD = "shard"  # every flow of it
@@ -27,6 +29,7 @@ class Mode(StrEnum):
 
 
 NUMBERED: Final = (ScopeKind.TASK_INSTANCE, ScopeKind.RUN, ScopeKind.SHARD)
+OF_RUN: Final = re.compile(r"([0-9]{1,18}):(.+)", re.DOTALL)  # the id of a task: run and task
 WIDE: Final = (ScopeKind.FLOW, ScopeKind.SHARD, ScopeKind.ALL)  # reach runs that do not exist yet
 
 
@@ -39,8 +42,15 @@ class Scope:
 
     @property
     def number(self) -> int | None:
-        """The id where it is a number."""
+        """The id where it is a number; of a task, that of its run."""
+        if self.kind is ScopeKind.TASK:
+            return int(self.id.partition(":")[0])
         return int(self.id) if self.kind in NUMBERED else None
+
+    @property
+    def task_id(self) -> str | None:
+        """The task, where the scope is one."""
+        return self.id.partition(":")[2] if self.kind is ScopeKind.TASK else None
 
     @property
     def name(self) -> str:
@@ -50,6 +60,8 @@ class Scope:
                 return "everything"
             case ScopeKind.TASK_INSTANCE:
                 return f"task instance {self.id}"
+            case ScopeKind.TASK:
+                return f"task {self.task_id} of run {self.number}"
         return f"{self.kind.value} {self.id}"
 
 
@@ -68,7 +80,15 @@ def scope_of(kind: str, scope_id: str | int = "") -> Scope:
     if found in NUMBERED and not (text.isascii() and text.isdigit() and len(text) < 19):
         message = f"{text!r} is not the number of a {found.value}"
         raise InvalidInput(message, field="scope_id")
+    if found is ScopeKind.TASK and not OF_RUN.fullmatch(text):
+        message = f"{text!r} is not the number of a run and a task of it, such as 7:load"
+        raise InvalidInput(message, field="scope_id")
     return Scope(kind=found, id=text)
+
+
+def task_scope(run: int, task_id: str) -> Scope:
+    """The task of the run: all of its instances."""
+    return Scope(kind=ScopeKind.TASK, id=f"{run}:{task_id}")
 
 
 def mode_of(mode: str) -> Mode:

@@ -97,8 +97,9 @@ def freeze(
         ti = scope.number if scope.kind is ScopeKind.TASK_INSTANCE else None
         cursor.execute(
             "SELECT id FROM task_instance WHERE run_id = ANY(%s) AND is_open"
-            " AND (%s::bigint IS NULL OR id = %s::bigint) ORDER BY id FOR NO KEY UPDATE",
-            [done.run_ids, ti, ti],
+            " AND (%s::bigint IS NULL OR id = %s::bigint)"
+            " AND (%s::text IS NULL OR task_id = %s::text) ORDER BY id FOR NO KEY UPDATE",
+            [done.run_ids, ti, ti, scope.task_id, scope.task_id],
         )
         ids = [row[0] for row in cursor.fetchall()]
         # Not before everything is locked: what had begun to start has started before this moment.
@@ -114,7 +115,7 @@ def freeze(
             "UPDATE flow SET frozen_at = %s WHERE flow_id = ANY(%s) AND frozen_at IS NULL",
             [done.at, done.flow_ids],
         )
-        if ti is None:
+        if ti is None and scope.task_id is None:
             cursor.execute(
                 "UPDATE run SET frozen_at = %s WHERE id = ANY(%s) AND frozen_at IS NULL",
                 [done.at, done.run_ids],
@@ -282,7 +283,7 @@ _RUNS: Final = """
 SELECT r.id FROM run r JOIN flow f ON f.flow_id = r.flow_id
  WHERE (r.is_active OR r.retry_at IS NOT NULL) AND (%(kind)s = 'all' OR %(kind)s = 'flow' AND r.flow_id = %(id)s
     OR %(kind)s = 'shard' AND (r.shard = %(number)s::bigint OR f.shard = %(number)s::bigint)
-    OR %(kind)s = 'run' AND r.id = %(number)s::bigint
+    OR %(kind)s IN ('run', 'task') AND r.id = %(number)s::bigint
     OR %(kind)s = 'task_instance'
        AND r.id = (SELECT run_id FROM task_instance WHERE id = %(number)s::bigint))
  ORDER BY r.id FOR NO KEY UPDATE OF r
@@ -308,7 +309,8 @@ _HAND_OVER: Final = (
     'WITH n AS (SELECT i.id, (SELECT min(z.id) FROM "freeze" z'  # noqa: S608 - constants
     " WHERE z.ended_at IS NULL AND ("
     + _OF_RUN
-    + " OR z.scope_kind = 'task_instance' AND z.scope_id = i.id::text)) AS holder"
+    + " OR z.scope_kind = 'task_instance' AND z.scope_id = i.id::text"
+    " OR z.scope_kind = 'task' AND z.scope_id = i.run_id || ':' || i.task_id)) AS holder"
     "  FROM task_instance i JOIN run r ON r.id = i.run_id JOIN flow f ON f.flow_id = r.flow_id"
     "  WHERE i.held_by = ANY(%s))"
     " UPDATE task_instance i SET held_by = n.holder FROM n"

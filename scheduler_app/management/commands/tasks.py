@@ -50,6 +50,7 @@ from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.queries.shown import TASK_STATES
 from scheduler_app.rules.errors import InvalidInput, NotFound, SchedulerError
 from scheduler_app.rules.folded import told_indexes
+from scheduler_app.rules.freezing import ScopeKind
 from scheduler_app.rules.mark import TASK_TARGETS
 from scheduler_app.rules.states import AttemptKind
 
@@ -340,8 +341,13 @@ class Command(BaseCommand):
         self.stdout.write(as_json(plan) if options["json"] else marked(plan))
 
     def _freeze_or_thaw(self, options: dict[str, Any]) -> None:
-        ti = _task(options)
-        self.stdout.write(freeze_or_thaw(options, scope_kind="task_instance", scope_id=ti.id))
+        run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
+        mapped = task_instances.fold_of(EVERYTHING, run.id, options["task_id"])
+        if mapped is not None and options["map_index"] is None:
+            kind, scope_id = ScopeKind.TASK, mapped.scope_id
+        else:
+            kind, scope_id = ScopeKind.TASK_INSTANCE, str(_task(options).id)
+        self.stdout.write(freeze_or_thaw(options, scope_kind=kind.value, scope_id=scope_id))
 
     def _clear(self, options: dict[str, Any]) -> None:
         run = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
