@@ -1,4 +1,5 @@
 """A freeze may hold one task of a run, with all of its instances."""
+from __future__ import annotations
 
 from django.db import migrations, models
 

@@ -119,3 +119,21 @@ def test_the_command_line_freezes_and_thaws(run: Run) -> None:
         said("flows", "freeze", flow_id, "--all", "--reason", "r")
     said("flows", "thaw", "--all", "--reason", "r")
     assert not Freeze.objects.filter(ended_at__isnull=True).exists()
+
+
+def test_a_mapped_task_of_a_run_is_frozen_listed_and_thawed(api: Client) -> None:
+    run = factories.make_run(state="running")
+    factories.make_mapped(run, "part", success=1, none=3)
+    address = f"/api/v1/runs/{run.pk}/tasks/part"
+    body = {"reason": "look first"}
+    plan = api.post(f"{address}/freeze/", body, content_type="application/json").json()
+    assert (plan["scope_kind"], plan["scope_id"]) == ("task", f"{run.pk}:part")
+    assert plan["held_count"] == 3
+    (row,) = api.get("/api/v1/freezes/?scope_kind=task").json()["results"]
+    assert row["id"] == plan["freeze"]
+    done = api.post(f"{address}/thaw/", body, content_type="application/json").json()
+    assert done["released_count"] == 3
+    unknown = api.post(
+        f"/api/v1/runs/{run.pk}/tasks/nobody/freeze/", body, content_type="application/json"
+    )
+    assert unknown.status_code == 404

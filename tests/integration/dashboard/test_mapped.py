@@ -193,3 +193,24 @@ def test_the_timeline_has_one_bar_for_all_attempts_of_a_mapped_task(
     assert said.startswith("second, 15 attempts: 12 of 15 success, 3 failed.")
     opened = Page(reader, f"/runs/{run.id}/?tab=timeline&task_id=second")
     assert len(opened.rows()) == opened.counts().shown == 15
+
+
+def test_all_instances_are_frozen_and_thawed_by_one_freeze(run: Run, reader: Client) -> None:
+    address = f"/runs/{run.id}/mapped/second/"
+    (freeze,) = [link for link in Page(reader, address).links() if link.endswith("/freeze/")]
+    sheet = Page(reader, freeze)
+    assert not sheet.faults
+    assert "Freeze 185 unfinished tasks" in sheet.text
+    answer = reader.post(freeze, {"reason": "the target is down"})
+    assert answer.headers["Location"] == address
+    held = TaskInstance.objects.filter(run=run, held_by__isnull=False)
+    assert set(held.values_list("task_id", flat=True)) == {"second"}
+    assert held.count() == 185
+    page = Page(reader, address)
+    assert "is frozen" in page.text
+    assert "185 frozen" in page.text
+    (thaw,) = {link for link in page.links() if "/thaw/" in link}
+    assert reader.post(thaw, {"reason": "it is back"}).status_code == 302
+    assert not held.exists()
+    assert reader.get("/mapped/999:second/freeze/").status_code == 404
+    assert reader.get("/mapped/second/freeze/").status_code == 400

@@ -634,3 +634,70 @@ def test_freezes_take_turns(world: World) -> None:
         take_turn(world.connection)
         assert together([try_turn]) == [(False,)]
     assert together([try_turn]) == [(True,)]
+
+
+# -- one task of a run, with all of its instances --------------------------------------------------
+
+
+@pytest.fixture
+def mapped(world: World) -> int:
+    """A run whose task ``a`` has three instances, one of which has ended, and whose ``b`` has one."""
+    flow = world.flow("f", chain("a", "b"))
+    run_id = world.run(flow, "r1")
+    TaskInstance.objects.filter(run_id=run_id, task_id="a").delete()
+    factories.make_mapped(Run.objects.get(pk=run_id), "a", success=1, none=2)
+    return run_id
+
+
+def test_a_task_of_a_run_is_held_with_all_instances_that_have_not_ended(mapped: int) -> None:
+    plan = hold("task", f"{mapped}:a")
+    assert (plan.held_count, plan.run_count) == (2, 1)
+    assert [one.map_index for one in plan.included] == [1, 2]
+    held = TaskInstance.objects.filter(held_by=plan.freeze_id)
+    assert sorted(held.values_list("map_index", flat=True)) == [1, 2]
+    assert Run.objects.get(pk=mapped).frozen_at is None, "the rest of the run goes on"
+    with pytest.raises(Conflict, match="is frozen already"):
+        hold("task", f"{mapped}:a")
+    assert go_on("task", f"{mapped}:a").released_count == 2
+    assert not held.exists()
+    assert set(Audit.objects.values_list("object_kind", "object_id")) == {("task", f"{mapped}:a")}
+
+
+def test_an_instance_stays_held_while_a_freeze_of_its_task_or_of_itself_does(mapped: int) -> None:
+    one = TaskInstance.objects.get(run_id=mapped, map_index=1)
+    hold("task_instance", one.pk)
+    of_task = hold("task", f"{mapped}:a")
+    assert go_on("task_instance", one.pk).kept_count == 1
+    one.refresh_from_db()
+    assert one.held_by == of_task.freeze_id
+    hold("task_instance", one.pk)
+    assert go_on("task", f"{mapped}:a").kept_count == 1
+    assert TaskInstance.objects.filter(held_by__isnull=False).count() == 1
+
+
+def test_what_is_no_task_of_a_run_cannot_be_frozen(mapped: int) -> None:
+    for scope_id, error in (
+        ("a", InvalidInput),
+        (f"{mapped}:nobody", NotFound),
+        ("999999:a", NotFound),
+    ):
+        with pytest.raises(error):
+            hold("task", scope_id)
+    TaskInstance.objects.filter(run_id=mapped, task_id="a").update(state="success", is_open=False)
+    with pytest.raises(Conflict, match="has ended"):
+        hold("task", f"{mapped}:a")
+
+
+def test_the_time_under_a_freeze_of_a_task_counts_for_its_instances_alone(mapped: int) -> None:
+    hold("task", f"{mapped}:a")
+    Freeze.objects.update(created_at=timezone.now() - timedelta(seconds=60))
+    ids = {
+        ti.task_id: ti.pk for ti in TaskInstance.objects.filter(run_id=mapped).order_by("map_index")
+    }
+    with django_connection.cursor() as cursor:
+        for task_id, least, most in (("a", 59, 400), ("b", 0, 0)):
+            cursor.execute(
+                "SELECT frozen_seconds('f', %s, %s, 3, now() - interval '1 hour', clock_timestamp())",
+                [mapped, ids[task_id]],
+            )
+            assert least <= cursor.fetchone()[0] <= most
