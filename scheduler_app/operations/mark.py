@@ -18,6 +18,7 @@ from scheduler_app.rules import mark as rules
 from scheduler_app.rules import run_outcome
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, from_dict
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from scheduler_app.rules.mapping import mapped_groups
 from scheduler_app.rules.roles import Role
 from scheduler_app.rules.states import RUN_TERMINAL, TASK_TERMINAL, RunState, TaskState
 from scheduler_app.rules.ties import ties_of
@@ -279,6 +280,7 @@ def _mark_in(
         target=target,
         include_upstream=how.include_upstream,
         include_downstream=how.include_downstream,
+        groups=mapped_groups(seen.definition),
     )
     settled = _settled(seen, selection)
     if not asked.dry_run and selection.included:

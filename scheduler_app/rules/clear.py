@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules import graph, ties
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.mapping import is_reached, mapped_groups, reached
 from scheduler_app.rules.states import TASK_TERMINAL, TaskState
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def select(
     check_options(options)
     if definition is not None:
         upstream = ties.whole_upstream(definition)
-    why = _reach(candidates, upstream, asked, options)
+    groups = {} if definition is None else mapped_groups(definition)
+    why = _reach(candidates, upstream, asked, options, groups)
     if options.moves_version:
         why |= {one.id: Rule.REMOVED for one in candidates if _must_go(one, retries)}
     if definition is not None:
@@ -243,21 +245,29 @@ def _reach(
     upstream: Mapping[str, Collection[str]],
     asked: Collection[int] | None,
     options: Options,
+    groups: Mapping[str, str],
 ) -> dict[int, Rule]:
     """By task instance, why the clear is about it."""
     if asked is None:
         return {one.id: Rule.ASKED for one in candidates}
     wanted = frozenset(asked)
-    named = {one.task_id for one in candidates if one.id in wanted}
-    above = graph.upstream_closure(upstream, named) if options.include_upstream else frozenset()
-    below = graph.downstream_closure(upstream, named) if options.include_downstream else frozenset()
+    named: dict[str, set[int]] = {}
+    for one in candidates:
+        if one.id in wanted:
+            named.setdefault(one.task_id, set()).add(one.map_index)
+    above = reached(upstream, named, groups) if options.include_upstream else {}
+    below = (
+        reached(graph.downstream_of(upstream), named, groups) if options.include_downstream else {}
+    )
     why: dict[int, Rule] = {}
     for one in candidates:
         if one.id in wanted:
             why[one.id] = Rule.ASKED
-        elif one.task_id in above - named:
+        elif one.task_id in named:
+            continue
+        elif is_reached(above, one.task_id, one.map_index):
             why[one.id] = Rule.UPSTREAM
-        elif one.task_id in below - named:
+        elif is_reached(below, one.task_id, one.map_index):
             why[one.id] = Rule.DOWNSTREAM
     return why
 

@@ -542,6 +542,51 @@ def related_indexes(
     return own_index // each
 
 
+def mapped_groups(definition: FlowDefinition) -> dict[str, str]:
+    """By task, the mapped group that it is in; tasks outside of one are left out."""
+    return {one.task_id: one.group for one in mapped_tasks(definition).values() if one.group}
+
+
+def reached(
+    edges: Mapping[str, Collection[str]],
+    named: Mapping[str, Collection[int]],
+    groups: Mapping[str, str],
+) -> dict[str, frozenset[int] | None]:
+    """Which tasks the edges lead to from those that are named, and by which of their map indexes.
+
+    Within a mapped group an edge leads from an index to the same one; any other leads to all (null).
+    Those that are named are among them. ``groups``: by task, the mapped group around it.
+    """
+    found: dict[str, frozenset[int] | None] = {
+        task_id: frozenset(indexes) if task_id in groups else None
+        for task_id, indexes in named.items()
+    }
+    waiting = list(found)
+    while waiting:
+        task_id = waiting.pop()
+        own = found[task_id]
+        for other in edges.get(task_id, ()):
+            is_within = task_id in groups and groups.get(other) == groups[task_id]
+            more = own if is_within else None
+            if other in found:
+                known = found[other]
+                if known is None or (more is not None and more <= known):
+                    continue
+                found[other] = None if more is None else known | more
+            else:
+                found[other] = more
+            waiting.append(other)
+    return found
+
+
+def is_reached(found: Mapping[str, Collection[int] | None], task_id: str, map_index: int) -> bool:
+    """Whether the instance is among those that ``reached`` found."""
+    if task_id not in found:
+        return False
+    indexes = found[task_id]
+    return indexes is None or map_index in indexes
+
+
 # -- labels --------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler_app.rules import graph
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.mapping import is_reached, reached
 from scheduler_app.rules.states import TASK_TERMINAL, RunState, TaskState
 
 if TYPE_CHECKING:
@@ -106,23 +107,31 @@ def select(
     target: TaskState,
     include_upstream: bool = False,
     include_downstream: bool = False,
+    groups: Mapping[str, str] | None = None,
 ) -> Selection:
     """Each candidate that the mark is about, taken in or left out for a reason.
 
-    ``asked`` holds the ids of those that were named; upstream and downstream both start from them.
+    ``asked`` holds the ids of those that were named; upstream and downstream both start from them,
+    within a mapped group by the same map index. ``groups``: by task, the mapped group around it.
     What had been given up downstream of a success or a skip is let go again; its own ends are kept.
     """
     wanted = frozenset(asked)
-    named = {one.task_id for one in candidates if one.id in wanted}
-    above = graph.upstream_closure(upstream, named) if include_upstream else frozenset()
-    below = graph.downstream_closure(upstream, named) if include_downstream else frozenset()
+    named: dict[str, set[int]] = {}
+    for one in candidates:
+        if one.id in wanted:
+            named.setdefault(one.task_id, set()).add(one.map_index)
+    around = groups or {}
+    above = reached(upstream, named, around) if include_upstream else {}
+    below = reached(graph.downstream_of(upstream), named, around) if include_downstream else {}
     why: dict[int, Rule] = {}
     for one in candidates:
         if one.id in wanted:
             why[one.id] = Rule.ASKED
-        elif one.task_id in above - named:
+        elif one.task_id in named:
+            continue
+        elif is_reached(above, one.task_id, one.map_index):
             why[one.id] = Rule.UPSTREAM
-        elif one.task_id in below - named:
+        elif is_reached(below, one.task_id, one.map_index):
             why[one.id] = Rule.DOWNSTREAM
     found = [_choice(one, why[one.id], target) for one in candidates if one.id in why]
     if target is not TaskState.FAILED:

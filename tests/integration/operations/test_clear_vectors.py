@@ -11,8 +11,9 @@ from scheduler_app.operations.clear import clear_run, clear_task_instances
 from scheduler_app.operations.clear_batch import plan_batch
 from scheduler_app.rules import clear as rules
 from scheduler_app.rules.clear import Options
-from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
+from scheduler_app.rules.definition import FlowDefinition, GroupDefinition, TaskDefinition
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.mapping import Argument, Kind, MapOver, Source
 from scheduler_app.rules.roles import Role
 from scheduler_app.transitions.attempt import begin_anew
 from tests.vectors.cases import Case, cases, parameters
@@ -54,7 +55,6 @@ DATES: Final = (
     "time-no-logical-date-past",
     "time-no-logical-date-plain",
 )
-LATER: Final = {"group-one-index-upstream": "mapped groups do not exist yet"}
 IN_TESTS: Final = {
     "validate-empty-task-list": "tests/integration/api/test_clear.py",
     "validate-unknown-field": "tests/integration/api/test_clear.py",
@@ -84,7 +84,7 @@ IN_TESTS: Final = {
     "validate-run-and-end": "the same",
     "mapped-missing-index": "test_clear_batch.py: an index that matches nothing is an error",
 }
-NOT_HERE: Final = {**DIFFERENT, **LATER, **IN_TESTS}
+NOT_HERE: Final = {**DIFFERENT, **IN_TESTS}
 ALL = cases("clear")
 EFFECTS = [one for one in ALL if one.id not in NOT_HERE and "instance" in one.given]
 PRECEDENCE = [one for one in ALL if one.when == "resolve_run_on_latest_version"]
@@ -166,12 +166,16 @@ def graph_of(case: Case) -> dict[str, tuple[str, ...]]:
 def definition_of(case: Case) -> FlowDefinition:
     raw = {task["id"]: task for task in case.given.get("flow", {}).get("tasks", ())}
     roles = {"setup": Role.SETUP, "teardown": Role.TEARDOWN}
+    over = MapOver(arguments=(Argument(name="x", source=Source(kind=Kind.LITERAL, items=(1, 2))),))
+    mapped = {task["mapped_group"] for task in raw.values() if "mapped_group" in task}
     return FlowDefinition(
         flow_id="f",
+        groups=tuple(GroupDefinition(group_id=one, mapped=over) for one in sorted(mapped)),
         tasks=tuple(
             TaskDefinition(
                 task_id=task_id,
                 upstream=above,
+                group=raw.get(task_id, {}).get("mapped_group", ""),
                 role=next((roles[r] for r in roles if raw.get(task_id, {}).get(r)), Role.WORK),
             )
             for task_id, above in graph_of(case).items()
