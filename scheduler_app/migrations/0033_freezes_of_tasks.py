@@ -33,7 +33,7 @@ BEFORE = FROZEN.replace(
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduler_app", "0031_sign_in"),
+        ("scheduler_app", "0032_run_revision"),
     ]
 
     operations = [
