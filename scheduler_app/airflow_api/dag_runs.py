@@ -94,7 +94,8 @@ class DagRunList(AirflowView):
             dag_of(self.scope, dag_id)
         window = parameters.window(request, ORDERS, default="id")
         where = parameters.named("flow_id", dag_id)
-        where &= parameters.states(request, "state", STATES)
+        if states := parameters.states(request, STATES):
+            where &= Q(state__in=states)
         where &= parameters.among(request, "run_type", "run_type")
         where &= parameters.numbers(request, "bundle_version", "version__number")
         where &= parameters.ranges(request, TIMES)

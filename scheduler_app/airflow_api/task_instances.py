@@ -17,7 +17,7 @@ from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import AttemptKind, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rest_framework.request import Request
 
@@ -87,11 +87,13 @@ class TaskInstanceList(AirflowView):
         parameters.refuse_unsupported(request, UNSUPPORTED)
         if parameters.ANYTHING not in (dag_id, run_id):
             run_of(self.scope, dag_id, run_id)
-        window = parameters.window(request, ORDERS, default="map_index")
+        # By its map index, an instance has a place within a run only.
+        default = "id" if parameters.ANYTHING in (dag_id, run_id) else "map_index"
+        window = parameters.window(request, ORDERS, default=default)
         where = parameters.named("run__flow_id", dag_id)
         where &= parameters.named("run__run_key", run_id)
         where &= parameters.named("task_id", task_id)
-        where &= parameters.states(request, "state", STATES)
+        where &= _in_states(parameters.states(request, STATES))
         where &= parameters.among(request, "task_id", "task_id")
         where &= parameters.among(request, "pool", "pool")
         where &= parameters.among(request, "queue", "queue")
@@ -132,7 +134,7 @@ class MappedList(TaskInstanceList):
         run_of(self.scope, dag_id, run_id)
         window = parameters.window(request, ORDERS, default="map_index")
         where = Q(run__flow_id=dag_id, run__run_key=run_id, task_id=task_id, map_index__gte=0)
-        where &= parameters.states(request, "state", STATES)
+        where &= _in_states(parameters.states(request, STATES))
         return answer(self.scope, _page(self.scope, where, window))
 
 
@@ -153,7 +155,7 @@ class TaskInstanceBatch(AirflowView):
             if body[name]:
                 where &= Q(**{f"{column}__in": body[name]})
         if body["state"]:
-            where &= Q(state__in=[state or "none" for state in body["state"]])
+            where &= _in_states([state or "none" for state in body["state"]])
         for name, column in TIMES.items():
             for compare in parameters.COMPARED:
                 at = body[f"{name}_{compare}"]
@@ -229,6 +231,7 @@ def instance_of(
         order=(),
         limit=1,
         is_filtered_too=True,
+        is_counted=False,
     )
     if not found.rows:
         message = f"The Task Instance with dag_id: `{dag_id}`, run_id: `{run_id}` and task_id: `{task_id}` was not found"
@@ -254,6 +257,7 @@ def attempts_of(scope: Scope, row: TaskInstanceRow) -> tuple[AttemptRow, ...]:
         order=(("fence", False),),
         limit=TRIES_MAX,
         is_filtered_too=True,
+        is_counted=False,
     ).rows
 
 
@@ -269,6 +273,7 @@ def family(scope: Scope, rows: Iterable[TaskInstanceRow]) -> shapes.Family:
         order=(),
         limit=len(run_ids),
         is_filtered_too=True,
+        is_counted=False,
     )
     tried = by_offset.page(
         attempts.NOUN,
@@ -277,11 +282,17 @@ def family(scope: Scope, rows: Iterable[TaskInstanceRow]) -> shapes.Family:
         order=(),
         limit=len(attempt_ids),
         is_filtered_too=True,
+        is_counted=False,
     )
     return shapes.Family(
         runs={run.id: run for run in found.rows},
         attempts={attempt.id: attempt for attempt in tried.rows},
     )
+
+
+def _in_states(states: Sequence[str]) -> Q:
+    """Task instances in one of the states; all, where none is named."""
+    return task_instances.in_states(states) if states else Q()
 
 
 def told(scope: Scope, rows: Iterable[TaskInstanceRow]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from scheduler_app.models.standing import (
     filtered_at_index,
     filtered_index,
     standing_complete,
+    times_index,
 )
 from scheduler_app.models.task_instance import TaskInstance
 
@@ -115,6 +116,16 @@ class Attempt(Standing):
         indexes = [
             filtered_index("attempt"),
             filtered_at_index("attempt"),
+            times_index("attempt", "issued_at", "started_at", "ended_at"),
+            # what did not end well: few among many
+            models.Index(
+                fields=["outcome", "id"],
+                condition=Q(
+                    outcome__in=["failed", "deferred", "rescheduled", "lost", "terminated"],
+                    filter_code__isnull=True,
+                ),
+                name="attempt_unwell",
+            ),
             # everything live of a shard: publish, sweep, take over, count pool use
             models.Index(fields=["shard"], condition=Q(is_live=True), name="attempt_live"),
             models.Index(fields=["ti"], name="attempt_of_ti"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models.standing import times_index
+
 
 class Freeze(models.Model):
     """A mark that holds a scope: nothing in it starts until it is thawed."""
@@ -42,7 +44,11 @@ class Audit(models.Model):
 
     class Meta:
         db_table = "audit"
-        indexes = [models.Index(fields=["object_kind", "object_id"], name="audit_of_object")]
+        indexes = [
+            models.Index(fields=["object_kind", "object_id"], name="audit_of_object"),
+            models.Index(fields=["flow_id", "-id"], name="audit_of_flow"),
+            times_index("audit", "at"),
+        ]
 
 
 class Case(models.Model):

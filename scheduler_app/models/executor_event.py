@@ -11,6 +11,7 @@ from scheduler_app.models.standing import (
     filtered_at_index,
     filtered_index,
     standing_complete,
+    times_index,
 )
 
 
@@ -62,6 +63,7 @@ class ExecutorEvent(Standing):
         indexes = [
             filtered_index("executor_event"),
             filtered_at_index("executor_event"),
+            times_index("executor_event", "received_at"),
             models.Index(
                 fields=["shard", "id"],
                 condition=Q(verdict="pending"),

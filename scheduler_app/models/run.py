@@ -11,13 +11,15 @@ from scheduler_app.models.standing import (
     filtered_at_index,
     filtered_index,
     standing_complete,
+    times_index,
 )
 
 
 class Run(Standing):
     """One execution of a flow for a logical date. It executes the version it was created with."""
 
-    flow = models.ForeignKey(Flow, on_delete=models.PROTECT, related_name="runs")
+    # The index of newest runs of a flow begins with it.
+    flow = models.ForeignKey(Flow, on_delete=models.PROTECT, db_index=False, related_name="runs")
     run_key = models.CharField(max_length=250)  # every surface calls it run_id
     shard = models.IntegerField()  # stored: the number of shards may change later
     run_type = models.CharField(max_length=16)
@@ -27,7 +29,10 @@ class Run(Standing):
     data_interval_start = models.DateTimeField(null=True)
     data_interval_end = models.DateTimeField(null=True)
     run_attempt = models.IntegerField(default=1)
-    version = models.ForeignKey(FlowVersion, on_delete=models.PROTECT, related_name="+")
+    # Without an index: versions are never deleted.
+    version = models.ForeignKey(
+        FlowVersion, on_delete=models.PROTECT, db_index=False, related_name="+"
+    )
     conf = models.JSONField(default=dict)
     note = models.TextField(default="", blank=True)
     actor = models.CharField(max_length=250, default="", blank=True)  # who or what asked for it
@@ -75,6 +80,12 @@ class Run(Standing):
         indexes = [
             filtered_index("run"),
             filtered_at_index("run"),
+            times_index("run", "created_at", "queued_at", "started_at", "ended_at"),
+            models.Index(
+                fields=["id"],
+                condition=Q(state="failed", filter_code__isnull=True),
+                name="run_failed",
+            ),
             # the sweep over active runs, per shard
             models.Index(fields=["shard", "id"], condition=Q(is_active=True), name="run_active"),
             # deadlines that are still to be looked at
@@ -105,7 +116,9 @@ class Run(Standing):
 class RunAttempt(Standing):
     """1, and one more for each clear or run-level retry of the whole run."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts_of_run")
+    run = models.ForeignKey(
+        Run, on_delete=models.CASCADE, db_index=False, related_name="attempts_of_run"
+    )
     number = models.IntegerField()
     cause = models.CharField(max_length=40)  # created, clear, run_retry
     actor = models.CharField(max_length=250, default="", blank=True)
@@ -121,3 +134,4 @@ class RunAttempt(Standing):
             standing_complete("run_attempt"),
             models.UniqueConstraint(fields=["run", "number"], name="run_attempt_number"),
         ]
+        indexes = [filtered_index("run_attempt"), filtered_at_index("run_attempt")]

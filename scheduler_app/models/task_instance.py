@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, F, Q, When
 
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import (
@@ -11,6 +11,7 @@ from scheduler_app.models.standing import (
     filtered_at_index,
     filtered_index,
     standing_complete,
+    times_index,
 )
 
 
@@ -32,6 +33,13 @@ class TaskInstance(Standing):
     map_label = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: it has none
     state = models.CharField(max_length=20, default="none")
     is_open = models.BooleanField(default=True)
+    # The state of one that has ended, else null: an index over states that come before the end would
+    # have every start write each index anew.
+    ended_state = models.GeneratedField(
+        expression=Case(When(is_open=False, then=F("state"))),
+        output_field=models.CharField(max_length=20, null=True),
+        db_persist=True,
+    )
     try_number = models.IntegerField(default=0)  # of the newest attempt; 0 = none issued yet
     # A failure of a try up to this one is followed by another try; after a clear it is higher.
     max_tries = models.IntegerField(default=0)
@@ -101,6 +109,16 @@ class TaskInstance(Standing):
         indexes = [
             filtered_index("task_instance"),
             filtered_at_index("task_instance"),
+            times_index("task_instance", "queued_at", "started_at", "ended_at"),
+            # what did not end well: few among many
+            models.Index(
+                fields=["ended_state", "id"],
+                condition=Q(
+                    ended_state__in=["failed", "upstream_failed", "skipped", "removed"],
+                    filter_code__isnull=True,  # so that counts need look at nothing else
+                ),
+                name="task_instance_unwell",
+            ),
             # unfinished work of a run; end of a run
             models.Index(fields=["run"], condition=Q(is_open=True), name="task_instance_open"),
             # what a freeze holds: nearly always empty

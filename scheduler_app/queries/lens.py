@@ -18,7 +18,7 @@ from django.db import connections
 from django.db.models import CharField, Model, Q, QuerySet, Value
 from django.db.models.functions import Cast
 
-from scheduler_app.queries import paging
+from scheduler_app.queries import newest, paging
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import errors, visibility
 
@@ -231,10 +231,26 @@ def page(
         listed = listed.filter(window)
     if asked.cursor:
         listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
-    listed = listed.order_by(*by.expressions())[: asked.limit + 1]
-    values, counted = _read(
-        noun, listed, asked.matching(every), by, is_exact=asked.count == "exact"
-    )
+    wanted = asked.limit + 1
+    parts = [listed]
+    # Current rows have no time at which they were set aside.
+    if newest.is_timed(noun.model, by.column) and (
+        by.column != "filtered_at" or asked.filtered is Lens.ONLY
+    ):
+        part = newest.narrowed(
+            listed, by.column, key=by.key, is_descending=by.is_descending, number=wanted
+        )
+        parts = [part, listed]
+    for part in parts:
+        values, counted = _read(
+            noun,
+            part.order_by(*by.expressions())[:wanted],
+            asked.matching(every),
+            by,
+            is_exact=asked.count == "exact",
+        )
+        if len(values) in (wanted, rows_in(counted, asked)):
+            break
     rows = tuple(noun.row_of(each) for each in values[: asked.limit])
     more = len(values) > asked.limit
     return Page(rows=rows, counts=counted, next_cursor=_cursor(asked, by, rows[-1]) if more else "")

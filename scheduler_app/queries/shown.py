@@ -5,7 +5,7 @@ Each expression is used by the rows, and its twin by the filter on it, so the tw
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 from django.db.models import (
@@ -22,6 +22,9 @@ from django.db.models import (
 )
 
 from scheduler_app.rules import states, take_over
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FROZEN: Final = "frozen"  # the state that is shown while a mark holds a run or a task instance
 RUN_STATES: Final = (*(state.value for state in states.RunState), FROZEN)
@@ -121,11 +124,23 @@ def task_states(shown: tuple[str, ...]) -> Q:
     unfinished = [state for state in stored if state not in states.TASK_TERMINAL]
     kept = Q()
     if ended:
-        kept |= Q(state__in=ended)
+        kept |= Q(ended_state__in=ended)
     if unfinished:  # is_open lets the index of open task instances serve it
         kept |= Q(state__in=unfinished, held_by__isnull=True, is_open=True)
     if FROZEN in shown:
         kept |= Q(held_by__isnull=False, is_open=True)
+    return kept
+
+
+def stored_task_states(stored: Sequence[str]) -> Q:
+    """Task instances in one of these states, frozen or not; in the words that an index serves."""
+    ended = [state for state in stored if state in states.TASK_TERMINAL]
+    unfinished = [state for state in stored if state not in states.TASK_TERMINAL]
+    kept = Q()
+    if ended:
+        kept |= Q(ended_state__in=ended)
+    if unfinished:
+        kept |= Q(state__in=unfinished, is_open=True)
     return kept
 
 

@@ -17,7 +17,7 @@ from scheduler_app.rules.retry import told, told_tries
 from scheduler_app.rules.states import TASK_TERMINAL, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -192,6 +192,11 @@ NOUN: Final = lens.Noun(
 COMMON: Final = frozenset({"flow_id", "run_id", "run", "task_id", "group", "shard"})
 _MAPPED: Final = ExpressionWrapper(Q(map_index__gte=0), output_field=BooleanField())
 _ASIDE: Final = ExpressionWrapper(Q(filter_code__isnull=False), output_field=BooleanField())
+
+
+def in_states(states: Sequence[str]) -> Q:
+    """Task instances whose own state, whatever covers it, is one of these."""
+    return shown.stored_task_states(states)
 
 
 def page(asked: TaskInstanceFilter, scope: Scope) -> lens.Page[TaskInstanceRow]:

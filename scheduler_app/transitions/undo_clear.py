@@ -32,7 +32,7 @@ def _columns(model: type[Any]) -> tuple[str, ...]:
     return tuple(
         field.column
         for field in model._meta.concrete_fields  # noqa: SLF001 - documented by Django as public
-        if field.column not in _FIXED
+        if field.column not in _FIXED and not field.generated
     )
 
 

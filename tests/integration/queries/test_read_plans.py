@@ -1,0 +1,162 @@
+"""Lists over a long history touch a bounded part of it: no sort of the whole, no look at each row."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from django.db import connection
+from django.db.models import Q
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from scheduler_app.models import TaskInstance
+from scheduler_app.queries import (
+    attempts,
+    audit,
+    by_offset,
+    executor_events,
+    lens,
+    records,
+    run_attempts,
+    runs,
+    task_instances,
+)
+from scheduler_app.queries.filters import (
+    AttemptFilter,
+    AuditFilter,
+    EventFilter,
+    RecordFilter,
+    RunAttemptFilter,
+    RunFilter,
+    TaskInstanceFilter,
+)
+from scheduler_app.queries.list_filter import Lens
+from scheduler_app.queries.scope import EVERYTHING
+from tests import history
+from tests.world import World, chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+    from scheduler_app.queries.list_filter import ListFilter
+
+INSTANCES: Final = 60_000
+VISITED_MAX: Final = lens.COUNT_MAX + 2_000  # rows of one scan: what is counted, and a page
+SORTED_MAX: Final = 2_000
+NOW: Final = timezone.now()
+
+LISTS: Final[dict[str, tuple[Any, ListFilter]]] = {
+    "task instances": (task_instances, TaskInstanceFilter(limit=100)),
+    "failed task instances": (task_instances, TaskInstanceFilter(limit=100, state=("failed",))),
+    "running task instances": (task_instances, TaskInstanceFilter(limit=100, state=("running",))),
+    "newest started": (task_instances, TaskInstanceFilter(limit=100, order="-started_at")),
+    "newest ended": (task_instances, TaskInstanceFilter(limit=100, order="-ended_at")),
+    "oldest ended": (task_instances, TaskInstanceFilter(limit=100, order="ended_at")),
+    "started lately": (
+        task_instances,
+        TaskInstanceFilter(limit=100, started_at_gte=NOW - timedelta(minutes=12)),
+    ),
+    "attempts": (attempts, AttemptFilter(limit=100)),
+    "failed attempts": (attempts, AttemptFilter(limit=100, outcome=("failed",))),
+    "newest ended attempts": (attempts, AttemptFilter(limit=100, order="-ended_at")),
+    "filtered attempts": (attempts, AttemptFilter(limit=100, filtered=Lens.ONLY)),
+    "runs": (runs, RunFilter(limit=100)),
+    "newest started runs": (runs, RunFilter(limit=100, order="-started_at")),
+    "run attempts": (run_attempts, RunAttemptFilter(limit=100)),
+    "events": (executor_events, EventFilter(limit=100)),
+    "newest events": (executor_events, EventFilter(limit=100, order="-received_at")),
+    "audit": (audit, AuditFilter(limit=100)),
+    "filtered records": (records, RecordFilter(limit=100, filtered=Lens.ONLY)),
+}
+
+
+@pytest.fixture
+def long_history(world: World, raw: psycopg.Connection[Any]) -> None:
+    """A history that is several times as long as a list counts."""
+    flow = world.flow("f", chain("a"))
+    assert flow.current_version_id is not None
+    history.write(raw, version_id=flow.current_version_id, instances=INSTANCES)
+
+
+@pytest.mark.usefixtures("long_history")
+def test_lists_touch_a_bounded_part_of_the_history() -> None:
+    """One test for all lists, since the history takes seconds to write."""
+    faults = []
+    for name, (module, asked) in LISTS.items():
+        with CaptureQueriesContext(connection) as captured:
+            page = module.page(asked, EVERYTHING)
+        if name != "running task instances":
+            assert len(page.rows) == 100, name
+        faults += [f"{name}: {fault}" for query in captured for fault in _faults(query["sql"])]
+    with CaptureQueriesContext(connection) as captured:
+        for order in ((("started_at", True),), ()):
+            found = by_offset.page(
+                task_instances.NOUN, EVERYTHING, where=Q(), order=order, limit=100, offset=100
+            )
+            assert found.total == by_offset.COUNT_MAX
+    faults += [f"by offset: {fault}" for query in captured for fault in _faults(query["sql"])]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("order", ["started_at", "-started_at", "ended_at", "-ended_at"])
+def test_pages_in_the_order_of_a_time_lead_through_every_row_once(
+    world: World, raw: psycopg.Connection[Any], order: str
+) -> None:
+    """Times that are the other way round than the rows, the same, and missing."""
+    flow = world.flow("f", chain("a"))
+    assert flow.current_version_id is not None
+    history.write(raw, version_id=flow.current_version_id, instances=200)
+    raw.execute(
+        "UPDATE task_instance SET started_at = clock_timestamp() - id * interval '1 s',"
+        " ended_at = CASE WHEN id % 3 > 0 THEN date_trunc('hour', ended_at) END"
+        " WHERE id % 2 = 0"
+    )
+    seen: list[int] = []
+    cursor = ""
+    while True:
+        asked = TaskInstanceFilter(limit=7, order=order, cursor=cursor)
+        page = task_instances.page(asked, EVERYTHING)
+        seen += [row.id for row in page.rows]
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    column, is_descending = order.removeprefix("-"), order.startswith("-")
+    rows = [(getattr(row, column), row.pk) for row in TaskInstance.objects.all()]
+    timed = sorted((row for row in rows if row[0] is not None), reverse=is_descending)
+    untimed = sorted((row[1] for row in rows if row[0] is None), reverse=is_descending)
+    assert seen == [pk for _, pk in timed] + untimed
+    one_page = by_offset.page(
+        task_instances.NOUN, EVERYTHING, where=Q(), order=((column, is_descending),), limit=50
+    )
+    assert [getattr(row, column) for row in one_page.rows] == [at for at, _ in timed[:50]]
+
+
+def _faults(statement: str) -> list[str]:
+    """What the statement does too much of."""
+    if not statement.startswith("SELECT"):
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+        (found,) = cursor.fetchone() or ("[]",)
+    plans = json.loads(found) if isinstance(found, str) else found
+    return [fault for plan in plans for fault in _faults_of(plan["Plan"])]
+
+
+def _faults_of(node: dict[str, Any]) -> Iterator[str]:
+    kind, loops = node["Node Type"], node["Actual Loops"]
+    children = node.get("Plans", [])
+    if "Scan" in kind:
+        visited = loops * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+        if visited > VISITED_MAX:
+            yield f"{kind} of {node.get('Relation Name')} visits {visited:,} rows"
+    if "Sort" in kind and children:
+        rows = children[0]["Actual Rows"] * loops
+        if rows > SORTED_MAX:
+            yield f"{kind} of {rows:,} rows by {node.get('Sort Key')}"
+    for child in children:
+        yield from _faults_of(child)
