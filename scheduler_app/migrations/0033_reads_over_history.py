@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduler_app', '0029_map_label'),
+        ('scheduler_app', '0032_run_revision'),
     ]
 
     operations = [
