@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduler_app', '0032_run_revision'),
+        ('scheduler_app', '0033_freezes_of_tasks'),
     ]
 
     operations = [
