@@ -6,6 +6,7 @@ for a flow without ties by looking only at what changed since the last one.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -17,11 +18,9 @@ from scheduler_app.rules.run_outcome import InstanceState, Key, RunDecision
 from scheduler_app.rules.states import RunState, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
-READY_MAX: Final = (
-    1000  # instances named by one decision; the others are named when these have gone
-)
+LINE_MAX: Final = 250  # instances of one line that a decision names; others when these have gone
 
 _TOTAL: Final = 0  # places of a tally, as in run_outcome
 _PLACES: Final = {
@@ -45,14 +44,25 @@ class Graph:
         *,
         upstream: Mapping[str, tuple[str, ...]],
         trigger_rules: Mapping[str, str],
-        priorities: Mapping[str, int],
+        priorities: Mapping[str, int] | None = None,
+        lines: Mapping[str, Hashable] | None = None,
     ) -> None:
+        """``lines``: tasks whose instances wait for the same room, so that naming the most urgent will do.
+
+        A task that is not in it stands in a line of its own.
+        """
         self.upstream = upstream
         self.trigger_rules = trigger_rules
-        self.priorities = priorities
+        self.priorities = priorities or {}
+        self.lines = {task_id: (lines or {}).get(task_id, task_id) for task_id in upstream}
         self.order = graph.topological_order(upstream)
         self.place = {task_id: place for place, task_id in enumerate(self.order)}
         self.downstream = graph.downstream_of(upstream)
+        # Where a task stands in its line: the most urgent first, then upstream first.
+        self.rank = {
+            task_id: (-self.priorities.get(task_id, 0), place)
+            for task_id, place in self.place.items()
+        }
 
 
 class Board:
@@ -72,7 +82,9 @@ class Board:
         }
         self._undecided: dict[str, set[int]] = {}  # in ``none`` and not held
         self._strangers: set[Key] = set()  # in ``none``, of no task of the definition
-        self._ready: set[str] = set()  # tasks whose undecided instances may start
+        # By line, the ranks of the tasks whose undecided instances may start, in order.
+        self._ready: dict[Hashable, list[tuple[int, int]]] = {}
+        self._are_ready: set[str] = set()  # those tasks
         self._under_way = 0
         self._changed = set(of.upstream)  # tasks to be looked at
 
@@ -93,12 +105,12 @@ class Board:
         self._changed.add(task_id)
 
     def decide(self) -> RunDecision:
-        """What follows from the states now, as ``decide_run`` has it; at most ``READY_MAX`` are named."""
+        """What follows from the states now, as ``decide_run`` has it; ``LINE_MAX`` are named of a line."""
         marks: dict[Key, TaskState] = dict.fromkeys(self._strangers, TaskState.REMOVED)
         for task_id, map_index in marks:
             self.put(task_id, map_index, TaskState.REMOVED, held=False)
         self._walk(marks)
-        if self._ready or self._under_way:
+        if self._are_ready or self._under_way:
             return RunDecision(
                 state=RunState.RUNNING, code="", reason="", marks=marks, ready=self._named_ready()
             )
@@ -119,15 +131,9 @@ class Board:
         seen = set(waiting)
         while waiting:
             task_id = self._of.order[heapq.heappop(waiting)]
-            if not self._undecided.get(task_id):
-                self._ready.discard(task_id)
-                continue
-            decision = self._decision(task_id)
-            if decision is Decision.READY:
-                self._ready.add(task_id)
-                continue
-            self._ready.discard(task_id)
-            if decision is Decision.WAIT:
+            decision = self._decision(task_id) if self._undecided.get(task_id) else Decision.WAIT
+            self._stand_in_line(task_id, whether=decision is Decision.READY)
+            if decision in (Decision.READY, Decision.WAIT):
                 continue
             state = _MARKS[decision]
             for map_index in [*self._undecided[task_id]]:
@@ -156,15 +162,29 @@ class Board:
             ),
         )
 
+    def _stand_in_line(self, task_id: str, *, whether: bool) -> None:
+        if (task_id in self._are_ready) is whether:
+            return
+        line, rank = self._ready.setdefault(self._of.lines[task_id], []), self._of.rank[task_id]
+        if whether:
+            self._are_ready.add(task_id)
+            bisect.insort(line, rank)
+        else:
+            self._are_ready.discard(task_id)
+            del line[bisect.bisect_left(line, rank)]
+
     def _named_ready(self) -> frozenset[Key]:
-        """Those of the most urgent tasks first, where there are too many to name."""
         named: list[Key] = []
-        priorities, place = self._of.priorities, self._of.place
-        for task_id in sorted(self._ready, key=lambda one: (-priorities.get(one, 0), place[one])):
-            indexes = sorted(self._undecided[task_id])
-            named += [(task_id, index) for index in indexes[: READY_MAX - len(named)]]
-            if len(named) >= READY_MAX:
-                break
+        for line in self._ready.values():
+            left = LINE_MAX
+            for _, place in line:
+                task_id = self._of.order[place]
+                indexes = self._undecided[task_id]
+                first = heapq.nsmallest(left, indexes) if len(indexes) > 1 else indexes
+                named += [(task_id, index) for index in first]
+                left -= len(first)
+                if left <= 0:
+                    break
         return frozenset(named)
 
     def _account(self, key: Key, instance: tuple[TaskState, bool], by: int) -> None:

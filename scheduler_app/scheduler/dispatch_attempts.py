@@ -15,7 +15,7 @@ from scheduler_app.transitions.ids import uuid7
 from scheduler_app.transitions.task_instance import WaitNote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -69,23 +69,47 @@ def issue(connection: psycopg.Connection[Any], *, chosen: Sequence[Ready]) -> li
     outcomes = _outcomes(
         connection, [r.instance.attempt_id for r in chosen if r.instance.attempt_id is not None]
     )
-    return dispatch(connection, dispatches=[_dispatch(r, outcomes) for r in chosen])
+    dispatches = [_dispatch(r, outcomes) for r in chosen]
+    messages = dispatch(connection, dispatches=dispatches)
+    issued = {message.ti_id for message in messages}
+    for r, made in zip(chosen, dispatches, strict=True):
+        if made.ti_id in issued:
+            _let_go(r, made)
+        else:  # somebody else moved it in between
+            r.view.is_doubted = True
+    return messages
 
 
-def wait_notes(ready: Iterable[Ready], choice: capacity.Choice, *, now: datetime) -> list[WaitNote]:
-    """Notes for those that have waited long enough and whose reason is new."""
+def _let_go(ready: Ready, made: Dispatch) -> None:
+    """The view knows what has just been written."""
+    one = ready.instance
+    one.state, one.attempt_id = TaskState.QUEUED, made.attempt_id
+    one.try_number, one.resume_index = made.try_number, made.resume_index
+    one.dispatch_no, one.next_retry_at, one.ready_since = made.dispatch_no, None, None
+    ready.view.put(one, is_open=True)
+
+
+def wait_notes(ready: Sequence[Ready], choice: capacity.Choice, *, now: datetime) -> list[WaitNote]:
+    """Notes for those that have waited long enough and whose reason is new.
+
+    None for a run of which something starts now: its turn comes, and a note is a row version for each.
+    """
+    starting = frozenset(choice.chosen)
+    moving = {r.view.run_id for r in ready if r.instance.ti_id in starting}
     notes = []
     for r in ready:
         wait = choice.waiting.get(r.instance.ti_id)
         since = r.instance.ready_since
-        if wait is None or since is None or f"{wait.code}:{wait.about}" == r.instance.wait_mark:
+        if wait is None or since is None or r.view.run_id in moving:
             continue
-        if (now - since).total_seconds() >= WAIT_NOTED_AFTER_S:
-            notes.append(
-                WaitNote(
-                    ti_id=r.instance.ti_id, code=wait.code, detail=wait.detail, about=wait.about
-                )
-            )
+        mark = f"{wait.code}:{wait.about}"
+        if mark == r.instance.wait_mark or (now - since).total_seconds() < WAIT_NOTED_AFTER_S:
+            continue
+        # What never started is not read again before somebody else may have moved it.
+        r.instance.wait_mark = mark
+        notes.append(
+            WaitNote(ti_id=r.instance.ti_id, code=wait.code, detail=wait.detail, about=wait.about)
+        )
     return notes
 
 

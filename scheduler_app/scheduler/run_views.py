@@ -10,7 +10,7 @@ changes only by a clear or a mark by hand, which raise the revision: closed rows
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.rows import tuple_row
 
@@ -177,12 +177,21 @@ class RunViews:
         return views
 
     def _read_let_go(self, connection: psycopg.Connection[Any], views: list[RunView]) -> None:
+        """Those that were let go and have moved since, or wait for a time, are as they are now."""
         by_run = {view.run_id: view for view in views}
-        ids = [ti_id for view in views for ti_id in view.let_go | view.held_ids]
-        if not ids:
+        known = [view.instances[ti_id] for view in views for ti_id in view.let_go | view.held_ids]
+        if not known:
             return
         with connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(_SELECT + " WHERE id = ANY(%s)", [ids])
+            cursor.execute(
+                _SELECT_MOVED,
+                [
+                    [one.ti_id for one in known],
+                    [one.state for one in known],
+                    [one.held for one in known],
+                    [one.attempt_id for one in known],
+                ],
+            )
             for row in cursor.fetchall():
                 _take(by_run[row[0]], row)
 
@@ -193,7 +202,7 @@ class RunViews:
         seen: dict[int, set[int]] = {run_id: set() for run_id in by_run}
         with connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(
-                _SELECT + " WHERE run_id = ANY(%s)" + (" AND is_open" if only_open else ""),
+                _SELECT + " WHERE i.run_id = ANY(%s)" + (" AND i.is_open" if only_open else ""),
                 [list(by_run)],
             )
             for row in cursor.fetchall():
@@ -206,7 +215,7 @@ class RunViews:
                     for ti_id in (view.open_ids | view.held_ids) - seen[run_id]
                 ]
                 if closed:
-                    cursor.execute(_SELECT + " WHERE id = ANY(%s)", [closed])
+                    cursor.execute(_SELECT + " WHERE i.id = ANY(%s)", [closed])
                     for row in cursor.fetchall():
                         _take(by_run[row[0]], row)
 
@@ -236,11 +245,20 @@ def _read_choices(connection: psycopg.Connection[Any], views: list[RunView]) -> 
             asked[ti_id].picked[ti_id] = (attempt_id, True, values.decode(result))
 
 
-_SELECT = (
-    "SELECT run_id, id, task_id, map_index, state, try_number, resume_index, dispatch_no, attempt_id,"
-    " held_by IS NOT NULL, pool, pool_slots, queue, priority, next_retry_at, "
-    " concat_ws(':', wait->>'code', coalesce(wait->>'about', '')), is_open"
-    " FROM task_instance"
+_COLUMNS: Final = (
+    "i.run_id, i.id, i.task_id, i.map_index, i.state, i.try_number, i.resume_index, i.dispatch_no,"
+    " i.attempt_id, i.held_by IS NOT NULL, i.pool, i.pool_slots, i.queue, i.priority,"
+    " i.next_retry_at, concat_ws(':', i.wait->>'code', coalesce(i.wait->>'about', '')), i.is_open"
+)
+_SELECT: Final = f"SELECT {_COLUMNS} FROM task_instance i"  # noqa: S608 - names of ours
+# Of what is with workers or triggers nothing but these is looked at before it moves on.
+_SELECT_MOVED: Final = (
+    f"SELECT {_COLUMNS}"  # noqa: S608 - names of ours
+    " FROM unnest(%s::bigint[], %s::text[], %s::bool[], %s::uuid[]) AS k(id, state, held, attempt_id)"
+    " JOIN task_instance i ON i.id = k.id"
+    " WHERE i.state <> k.state OR (i.held_by IS NOT NULL) <> k.held"
+    "  OR i.attempt_id IS DISTINCT FROM k.attempt_id"
+    "  OR i.state NOT IN ('queued', 'running', 'restarting', 'deferred')"
 )
 
 

@@ -240,13 +240,8 @@ class Ticker:
         )
         outcome.moved_runs |= {message.run_id for message in outcome.messages}
         issued = {message.ti_id for message in outcome.messages}
-        for r in chosen:
-            if r.instance.ti_id in issued:
-                # From now on each look reads it, until it has ended.
-                r.view.let_go.add(r.instance.ti_id)
-            else:  # somebody else moved it in between
-                outcome.again.add(r.view.run_id)
-                r.view.is_doubted = True
+        # Somebody else moved a row in between: look again.
+        outcome.again |= {r.view.run_id for r in chosen if r.instance.ti_id not in issued}
         outcome.waiting_runs |= {by_id[ti_id].view.run_id for ti_id in choice.waiting}
         note_waits(connection, notes=dispatch_attempts.wait_notes(ready, choice, now=now))
 

@@ -93,6 +93,14 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
             upstream=upstream,
             trigger_rules=trigger_rules,
             priorities={task.task_id: task.priority for task in definition.tasks},
+            # One with limits of its own may stand still while those behind it could start.
+            lines={
+                task.task_id: (task.pool, task.queue)
+                for task in definition.tasks
+                if task.max_active_per_flow is None
+                and task.max_active_per_run is None
+                and not task.limits
+            },
         )
         if ties is NONE and not any(task.mapped for task in definition.tasks)
         else None,

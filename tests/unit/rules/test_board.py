@@ -83,14 +83,26 @@ def test_instances_that_come_later_are_counted() -> None:
 def test_the_most_urgent_are_named_where_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(boards, "READY_MAX", 3)
-    board = Board(Graph(upstream={"a": (), "b": ()}, trigger_rules={}, priorities={"a": 1, "b": 5}))
+    monkeypatch.setattr(boards, "LINE_MAX", 3)
+    board = Board(
+        Graph(
+            upstream={"a": (), "b": (), "c": ()},
+            trigger_rules={},
+            priorities={"a": 1, "b": 5},
+            lines={"a": "of the pool", "b": "of the pool"},
+        )
+    )
     for task_id in ("a", "b"):
         for index in range(2):
             board.put(task_id, index, TaskState.NONE, held=False)
     assert board.decide().ready == {("b", 0), ("b", 1), ("a", 0)}
     board.put("b", 0, TaskState.QUEUED, held=False)
     assert board.decide().ready == {("b", 1), ("a", 0), ("a", 1)}
+    # Nobody in another line waits for them.
+    board.put("c", -1, TaskState.NONE, held=False)
+    assert ("c", -1) in board.decide().ready
+    board.put("b", 1, TaskState.NONE, held=True)
+    assert board.decide().ready == {("a", 0), ("a", 1), ("c", -1)}
 
 
 def test_a_circle_is_refused() -> None:
