@@ -159,13 +159,17 @@ def _folded(
 ) -> Box:
     current = [cell for cell in cells if cell.filter_code is None]
     told = _attempt_of(node.task_id, groups).removeprefix("attempt ")
+    of_task: Counter[str] = Counter()
+    for cell in current:
+        of_task[cell.task_id] += cell.number if cell.is_mapped else 0
+    times = f" ×{max(of_task.values()):,}" if of_task.total() else ""
     return Box(
         node=node,
         state=_worst(current or cells) if is_of_run else None,
         ti=None,
         instances=sum(cell.number for cell in current),
         has_filtered=any(cell.filter_code for cell in cells),
-        note=f"{tasks} task{'' if tasks == 1 else 's'}" + (f", {told}" if told else ""),
+        note=f"{tasks} task{'' if tasks == 1 else 's'}{times}" + (f", {told}" if told else ""),
         toggle=folding.toggled(node.task_id),
     )
 

@@ -347,3 +347,24 @@ async def test_a_run_is_waited_for(failed: Run) -> None:
     lines = [line async for line in more._watched(EVERYTHING, failed.pk, 0.01, ("a",))]
     await sync_to_async(connections.close_all)()  # of the thread that it reads in
     assert lines == [b'{"state": "failed", "results": {}}\n']
+
+
+def test_mapped_instances_are_listed_found_by_label_and_cleared_by_index(api: Client) -> None:
+    flow = factories.make_flow(flow_id="sales", task_ids=("part",))
+    run = factories.make_run(flow=flow, run_key="one", state="failed")
+    parts = factories.make_mapped(run, "part", success=2, failed=3)
+    TaskInstance.objects.filter(pk=parts[3].pk).update(map_label="customer 17")
+    base = "dags/sales/dagRuns/one/taskInstances"
+    listed = said(send(api, "GET", f"{base}/part/listMapped?order_by=map_index"))
+    assert [one["map_index"] for one in listed["task_instances"]] == [0, 1, 2, 3, 4]
+    assert [one["rendered_map_index"] for one in listed["task_instances"]] == [
+        *("0", "1", "2", "customer 17", "4")
+    ]
+    found = said(send(api, "GET", f"{base}?rendered_map_index_pattern=CUSTOMER"))
+    assert [one["map_index"] for one in found["task_instances"]] == [3]
+    assert said(send(api, "GET", f"{base}/part/3"))["state"] == "failed"
+    body = {"dag_run_id": "one", "task_ids": [["part", 3], ["part", 4]], "dry_run": False}
+    done = said(send(api, "POST", "dags/sales/clearTaskInstances", body))
+    assert done["total_entries"] == 2
+    states = TaskInstance.objects.order_by("map_index").values_list("state", flat=True)
+    assert list(states) == ["success", "success", "failed", "none", "none"]

@@ -177,3 +177,13 @@ def test_rows_of_a_grid_stand_under_their_group_unless_that_is_folded() -> None:
         ("y", 1, False),
         ("z", 0, False),
     ]
+
+
+def test_a_folded_group_that_is_mapped_says_how_often_it_is_there() -> None:
+    cells = [
+        Cell(ti=1, task_id="a.b.x", is_mapped=True, state="success", filter_code=None, number=900),
+        Cell(ti=901, task_id="a.b.x", is_mapped=True, state="running", filter_code=None, number=20),
+        Cell(ti=921, task_id="a.y", is_mapped=True, state="none", filter_code=None, number=920),
+    ]
+    boxes = {b.node.task_id: b for b in pictures.picture_of(NESTED, cells, folded="a").boxes}
+    assert (boxes["a"].note, boxes["a"].instances) == ("2 tasks ×920", 1840)
