@@ -8,7 +8,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from scheduler_app.rules.timetable import DataInterval, intervals_between
+from scheduler_app.rules.timetable import (
+    DataInterval,
+    instant,
+    intervals_between,
+    next_logical_date,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +89,7 @@ def planned_days(
     definition: FlowDefinition, days: Iterable[date], zone: str, *, since: datetime
 ) -> dict[date, Planned]:
     """The days with dates that get runs: logical dates from ``since`` on, where the cursor stands."""
-    until = _instant(definition.end_date)
+    until = instant(definition.end_date)
     found = {}
     for day in days:
         first, last = max(begin(day, zone), since), begin(day + _DAY, zone) - timedelta.resolution
@@ -109,15 +114,18 @@ def left_out_days(
     before: datetime,
 ) -> frozenset[date]:
     """Those of the days for which the schedule, as it is now, has a date from ``since`` to ``before``."""
-    start = _instant(definition.start_date)
+    start = instant(definition.start_date)
     found = set()
-    for day in days:
+    at: datetime | None = None  # the first date from the day on, where it is known
+    for day in sorted(days):
         first = max(begin(day, zone), since, start or since)
-        last = min(begin(day + _DAY, zone), before) - timedelta.resolution
-        if first <= last and intervals_between(definition, first=first, last=last, at_most=1):
+        end = min(begin(day + _DAY, zone), before)
+        if first >= end:
+            continue
+        if at is None or at < first:
+            at = next_logical_date(definition, first)
+            if at is None:
+                break
+        if at < end:
             found.add(day)
     return frozenset(found)
-
-
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)

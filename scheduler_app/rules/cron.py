@@ -87,22 +87,34 @@ class Cron(FireTimes):
 
     def following(self, instant: datetime) -> datetime:
         """The first fire time after the instant. Raises ``InvalidInput`` if none is near."""
-        for times in self._around(instant, _DAY):
+        for _, times in self._around(instant, _DAY):
             place = bisect_right(times, instant)
             if place < len(times):
                 return times[place]
         raise self._nothing(instant, "after")
 
+    def upcoming(self, instant: datetime) -> Iterator[datetime]:
+        """See ``FireTimes``; each day is looked at once, and where none is near it ends."""
+        last, is_any = instant, True
+        while is_any:
+            is_any = False
+            for day, times in self._around(last, _DAY):
+                for at in times[bisect_right(times, last) :]:
+                    if at.astimezone(self._zone).date() > day:
+                        break  # the days after it may have earlier ones
+                    last, is_any = at, True
+                    yield at
+
     def preceding(self, instant: datetime) -> datetime:
         """The last fire time before the instant. Raises ``InvalidInput`` if none is near."""
-        for times in self._around(instant, -_DAY):
+        for _, times in self._around(instant, -_DAY):
             place = bisect_left(times, instant)
             if place:
                 return times[place - 1]
         raise self._nothing(instant, "before")
 
-    def _around(self, instant: datetime, step: timedelta) -> Iterator[list[datetime]]:
-        """Fire times of three local days at a time, sorted, from the instant's day on.
+    def _around(self, instant: datetime, step: timedelta) -> Iterator[tuple[date, list[datetime]]]:
+        """Each local day from the instant's on, with the fire times of the days around it, sorted.
 
         Three, because a clock that is put back after midnight makes local days overlap.
         """
@@ -110,7 +122,7 @@ class Cron(FireTimes):
             day = instant.astimezone(self._zone).date()
             for _ in range(SEARCH_DAYS_MAX):
                 three = (day - _DAY, day, day + _DAY)
-                yield sorted(chain.from_iterable(map(self._fire_times, three)))
+                yield day, sorted(chain.from_iterable(map(self._fire_times, three)))
                 day += step
         except OverflowError:
             return  # the calendar ends

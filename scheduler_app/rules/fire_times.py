@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from zoneinfo import ZoneInfo
 
 _DAY: Final = timedelta(days=1)
@@ -25,6 +25,13 @@ class FireTimes(ABC):
     @abstractmethod
     def preceding(self, instant: datetime) -> datetime | None:
         """The last fire time before the instant; null if there was none."""
+
+    def upcoming(self, instant: datetime) -> Iterator[datetime]:
+        """Every fire time after the instant, one by one."""
+        at = self.following(instant)
+        while at is not None:
+            yield at
+            at = self.following(at)
 
     def at_or_following(self, instant: datetime) -> datetime | None:
         """The instant itself if it is a fire time, else the first one after it."""

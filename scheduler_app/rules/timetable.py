@@ -136,16 +136,30 @@ def intervals_between(
     times = fire_times(schedule, definition.timezone, instant(definition.start_date))
     is_trigger = long.planner == Planner.TRIGGER
     reach = timedelta(seconds=long.interval_s) if is_trigger else timedelta()
-    at = times.at_or_following(first + reach)
+    upcoming = times.upcoming(first + reach - timedelta.resolution)
     found: list[DataInterval] = []
+    at = next(upcoming, None)
     while at is not None and at - reach <= last and len(found) < at_most:
-        following = times.following(at)
+        following = next(upcoming, None)
         if is_trigger:
             found.append(DataInterval(start=at - reach, end=at))
         elif following is not None:
             found.append(DataInterval(start=at, end=following))
         at = following
     return found
+
+
+def next_logical_date(definition: FlowDefinition, since: datetime) -> datetime | None:
+    """The first logical date at or after the instant; null if none comes, or without a schedule."""
+    schedule = definition.timetable or definition.schedule
+    if schedule is None:
+        return None
+    long = as_schedule(schedule)
+    times = fire_times(schedule, definition.timezone, instant(definition.start_date))
+    is_trigger = long.planner == Planner.TRIGGER
+    reach = timedelta(seconds=long.interval_s) if is_trigger else timedelta()
+    at = next(times.upcoming(since + reach - timedelta.resolution), None)
+    return None if at is None else at - reach
 
 
 def interval_from(definition: FlowDefinition, logical_date: datetime) -> DataInterval:

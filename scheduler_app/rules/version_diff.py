@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scheduler_app.rules.definition import FlowDefinition
 
 CONTEXT_LINES: Final = 3  # around each change of a file
-LINES_COMPARED_MAX: Final = 10_000  # of both sides of a file, without what they begin and end alike
+LINES_COMPARED_MAX: Final = 6_000  # of both sides of a file, without what they begin and end alike
 LINES_SHOWN_MAX: Final = 5_000  # of the diff of one file
 SCHEDULE: Final = (
     "schedule",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -214,6 +214,7 @@ def test_fire_times_strictly_increase_and_are_the_same_backwards(
     found = timetable.next_fire_times(schedule, zone, start, 6)
     assert all(a < b for a, b in pairwise([start, *found]))
     times = rules.fire_times(schedule, zone)
+    assert list(islice(times.upcoming(start), 6)) == found
     for a, b in pairwise(found):
         assert times.preceding(b) == a
         assert times.at_or_preceding(a) == a == times.at_or_following(a)

@@ -101,7 +101,7 @@ def test_ends_of_lines_and_huge_files_are_said_and_not_drawn() -> None:
     )
     notes = {file.path: (file.note, file.lines[-1:]) for file in found.files}
     assert notes["a.py"] == ("Only the ends of lines, or the end of the file, differ.", ())
-    assert notes["b.py"] == ("Too long to compare line by line: 10,000 and 10,000 lines.", ())
+    assert notes["b.py"] == ("Too long to compare line by line: 6,000 and 6,000 lines.", ())
     assert notes["c.py"] == ("", ("+one more",))
 
 
