@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import fault
 from scheduler_app.authoring.registry import Registration, collecting
+from scheduler_app.processes import bundle_cache
 from scheduler_app.rules.errors import DefinitionError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -234,8 +235,10 @@ def flow_of_bundle(
     bundle, and whatever the file's own code raises.
     """
     entry = _shelf.loaded.get(digest)
-    if entry is None:
+    # Also where it is loaded: its functions may import more of it while they run.
+    if entry is None or not bundle_cache.is_used(cache_dir / digest):
         root = extract(digest, read_archive, cache_dir)
+    if entry is None:
         entry = _Loaded(root, json.loads((root / MANIFEST).read_bytes())["main"])
         entry.result = entry.load()
     _shelf.keep(digest, entry)
@@ -263,7 +266,7 @@ def _no_such_flow(flow_id: str, loaded: LoadedFile) -> Exception:
 def extract(digest: str, read_archive: Callable[[], bytes], cache_dir: Path) -> Path:
     """The folder with the sources of the bundle, complete; made once, whoever asks first."""
     target = cache_dir / digest
-    if target.is_dir():
+    if bundle_cache.is_used(target):
         return target.resolve()
     main_path, sources = unpack(read_archive())
     if digest_of(main_path, sources) != digest:

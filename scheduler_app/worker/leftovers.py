@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from scheduler_app.processes import database
+from scheduler_app.processes import bundle_cache, database
 from scheduler_app.worker import folder, report
 from scheduler_app.worker.logs import ship_abandoned
 
@@ -39,6 +39,15 @@ def send_all(spool: Path, *, job_id: UUID, notices: Notices) -> None:
             notices.both(runs=runs, topics=["runs", *(f"run:{run_id}" for run_id in runs)])
         finally:
             left.remove()
+
+
+def tidy_sources(cache_dir: Path) -> None:
+    """Unpacked sources that nobody needs are gone from this host's disk, if the database can be reached."""
+    try:
+        with database.connect("worker", name="tidy") as connection:
+            bundle_cache.tidy(connection, cache_dir)
+    except (psycopg.Error, OSError) as error:
+        logger.warning("old sources stay on disk", extra={"error": str(error).strip()})
 
 
 def send_reports(

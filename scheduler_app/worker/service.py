@@ -37,6 +37,8 @@ STOP_GRACE_S: Final = 1.0
 CONSUMER_END_S: Final = 3.0
 FLUSH_S: Final = 1.5  # then events and logs are written
 
+TIDY_INTERVAL_S: Final = 3600.0  # of unpacked sources
+
 logger = logging.getLogger(__name__)
 
 
@@ -136,6 +138,9 @@ class Worker:
 
     def _send_leftovers(self) -> None:
         leftovers.send_all(settings.DATA_DIR / "spool", job_id=self._job.id, notices=self._notices)
+        leftovers.tidy_sources(self._at.bundles)
+        while not self._stopping.wait(TIDY_INTERVAL_S):
+            leftovers.tidy_sources(self._at.bundles)
 
     # -- the end ------------------------------------------------------------------------------
 
