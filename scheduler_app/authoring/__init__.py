@@ -43,6 +43,7 @@ from scheduler_app.authoring.sensors import (
     sensor,
 )
 from scheduler_app.authoring.skipping import Skip
+from scheduler_app.authoring.sources import concat, zip_
 from scheduler_app.authoring.task import Task, setup, teardown
 from scheduler_app.authoring.template import Template
 from scheduler_app.authoring.triggering import TriggerFlow, trigger_flow
@@ -112,6 +113,7 @@ __all__ = [
     "WaitForTime",
     "WebhookNotifier",
     "branch",
+    "concat",
     "fenced",
     "fenced_upsert",
     "flow",
@@ -124,4 +126,5 @@ __all__ = [
     "task",
     "teardown",
     "trigger_flow",
+    "zip_",
 ]

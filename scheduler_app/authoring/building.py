@@ -50,6 +50,13 @@ class Building:
         """Options of the tasks that are made now: of the flow, and of the groups around them."""
         return self.inside[-1].defaults if self.inside else self.defaults
 
+    def mapped_group_around(self, group_id: str) -> Group | None:
+        """The mapped group that the group with this id is, or lies in."""
+        found = self.groups.get(group_id)
+        while found is not None and found.mapping is None:
+            found = found.parent
+        return found
+
     def id_for(self, wanted: str, place: Place, *, exact: bool, noun: str = "Task") -> str:
         """An id that no other task or group of this flow has, with the prefix of its group.
 

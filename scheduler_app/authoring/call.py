@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler_app.authoring import callbacks
 from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, error_of
 from scheduler_app.authoring.faults import Place, did_you_mean, refuse
+from scheduler_app.authoring.mapping import (
+    MappedArgument,
+    NoItems,
+    label_fault,
+)
 from scheduler_app.authoring.signatures import of_function
+from scheduler_app.authoring.sources import MapSource
 from scheduler_app.authoring.template import Template
-from scheduler_app.authoring.wiring import Step, steps_in, with_results
+from scheduler_app.authoring.wiring import Step, leaves_in, steps_in, with_results
 from scheduler_app.rules import graph, retry
 from scheduler_app.rules.definition import TaskDefinition, TriggerRule
 from scheduler_app.rules.errors import InvalidInput
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.context import Context
+    from scheduler_app.authoring.mapping import Items, LiveMapping
     from scheduler_app.authoring.task import Task
     from scheduler_app.authoring.wiring import Leaf
 
@@ -36,6 +43,9 @@ class Body(Protocol):
 
     def arguments(self) -> object:
         """The values in which results of other tasks are looked for."""
+
+    def spreading(self, spread: MappedArgument) -> Body:
+        """The same with a dict of further arguments for each instance."""
 
     def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
         """What the user code returns for these results."""
@@ -57,6 +67,7 @@ class TaskCall(Step):
     group_id: str = ""  # of the innermost group around it
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of the flow and those groups
     run_after_ids: set[str] = field(default_factory=set)  # by >> and <<
+    mapping: LiveMapping | None = None  # what it maps over, itself
 
     def __class_getitem__(cls, result: object) -> GenericAlias:
         """An annotation may name the type of the result: ``typed.TaskResult``."""
@@ -127,17 +138,33 @@ class TaskCall(Step):
         above = {one for one in self.upstream_ids() if one in calls}
         return {one for one in above if calls[one].options.get("role") == Role.SETUP}, [self]
 
+    def map_over(self, mapping: LiveMapping) -> None:
+        """It has an instance for each element. Raises ``DefinitionError`` within a mapped group."""
+        around = self.building.mapped_group_around(self.group_id)
+        if around is not None:
+            raise refuse(
+                f"Task {self.name!r} is mapped inside group {around.group_id!r}, which is mapped too.",
+                "Nothing can be expanded within an expanded group: map the task outside of it, or loop"
+                " inside the task.",
+                self.place,
+            )
+        self.mapping = mapping
+
     def upstream_ids(self) -> frozenset[str]:
         """The tasks that it waits for, by an arrow or for their result."""
-        return self.result_task_ids() | self.run_after_ids
+        mapped = frozenset[str]() if self.mapping is None else self.mapping.input_ids()
+        return self.result_task_ids() | self.run_after_ids | mapped
 
     def result_task_ids(self) -> frozenset[str]:
-        """The tasks whose results the arguments need, at any depth."""
+        """The tasks whose whole results the arguments need, at any depth."""
         return frozenset(step.task_id for step in steps_in(self.body.arguments()))
 
-    def execute(self, ctx: Context, results: Mapping[str, Any]) -> Any:
-        """What the user code returns; ``results`` holds each of ``result_task_ids()``."""
-        return self._picked(self.body.execute(ctx, _in_place_of(ctx, results)))
+    def execute(self, ctx: Context, results: Mapping[str, Any], items: Items | None = None) -> Any:
+        """What the user code returns; ``results`` holds each of ``result_task_ids()``.
+
+        ``items`` gives what is mapped over.
+        """
+        return self._picked(self.body.execute(ctx, _in_place_of(ctx, results, items)))
 
     def check_resume(self, method: str, kwargs: Mapping[str, Any]) -> None:
         """Raises ``InvalidInput`` if the task could not be resumed so."""
@@ -149,10 +176,15 @@ class TaskCall(Step):
             raise InvalidInput(message) from None
 
     def resume(
-        self, ctx: Context, results: Mapping[str, Any], method: str, stored: Mapping[str, Any]
+        self,
+        ctx: Context,
+        results: Mapping[str, Any],
+        method: str,
+        stored: Mapping[str, Any],
+        items: Items | None = None,
     ) -> Any:
         """What the method returns; ``stored`` has ``kwargs`` and ``event`` or ``error``."""
-        found = self.body.method(method, _in_place_of(ctx, results))
+        found = self.body.method(method, _in_place_of(ctx, results, items))
         error = error_of(stored["error"]) if "error" in stored else None
         if error is not None and ERROR not in inspect.signature(found).parameters:
             raise error
@@ -201,7 +233,16 @@ class TaskCall(Step):
 
     def definition(self) -> TaskDefinition:
         """This task as the stored picture of the flow has it."""
-        for step in steps_in(self.body.arguments(), self.place):
+        for leaf in leaves_in(self.body.arguments(), self.place):
+            if isinstance(leaf, Step):
+                self._check_flow(leaf)
+            elif isinstance(leaf, MapSource):
+                raise refuse(
+                    f"Task {self.name!r} is called with {leaf!r}, which is there to be mapped over.",
+                    "Write .map(...) or .expand(...) of the task.",
+                    self.place,
+                )
+        for step in () if self.mapping is None else self.mapping.steps:
             self._check_flow(step)
         fields = {**self.defaults, **self.options, "task_id": self.name}
         if self.options.get("role") == Role.TEARDOWN:
@@ -214,8 +255,10 @@ class TaskCall(Step):
             fields["trigger_rule"] = _OF_TEARDOWNS
         fields.setdefault("doc", self.doc)
         fields["callbacks"] = callbacks.names_of(callbacks.taken_from(fields))
+        self._check_mapping(fields)
         made = TaskDefinition(
             **fields,
+            mapped=None if self.mapping is None else self.mapping.over,
             upstream=tuple(sorted(self.upstream_ids())),
             line=self.place.line,
             group=self.group_id,
@@ -227,6 +270,29 @@ class TaskCall(Step):
                 self.place,
             )
         return made
+
+    def _check_mapping(self, fields: Mapping[str, Any]) -> None:
+        """Raises ``DefinitionError`` for what a mapped task cannot be."""
+        group = self.building.mapped_group_around(self.group_id)
+        over = self.mapping
+        if over is None and group is not None:
+            over = group.mapping
+        if over is None:
+            return
+        if self.options.get("picks"):
+            raise refuse(
+                f"Task {self.name!r} picks what follows it, and is mapped: each of its instances would"
+                " pick for all.",
+                "Pick in a task that is not mapped, or skip inside the mapped task.",
+                self.place,
+            )
+        wrong = label_fault(fields.get("map_label", ""), over.over)
+        if wrong:
+            raise refuse(
+                f"map_label={fields['map_label']!r} of task {self.name!r} {wrong[0]}.",
+                wrong[1],
+                self.place,
+            )
 
     def _check_flow(self, other: Step) -> None:
         call = other.as_call()
@@ -242,11 +308,19 @@ class TaskCall(Step):
         return f"<task {self.building.flow_id}.{self.name}>"
 
 
-def _in_place_of(ctx: Context, results: Mapping[str, Any]) -> Callable[[Leaf], object]:
-    """What stands in an argument at execution in place of a step or a template."""
+def _in_place_of(
+    ctx: Context, results: Mapping[str, Any], items: Items | None
+) -> Callable[[Leaf], object]:
+    """What stands in an argument at execution in place of a step, a template or an element."""
+    given = items or NoItems()
 
     def fill(leaf: Leaf) -> object:
-        return leaf.filled(ctx) if isinstance(leaf, Template) else results[leaf.task_id]
+        if isinstance(leaf, Template):
+            return leaf.filled(ctx)
+        if isinstance(leaf, MappedArgument):
+            return leaf.value(ctx.map_index, given)
+        assert isinstance(leaf, Step), "what else is mapped over was refused when it was defined"
+        return results[leaf.task_id]
 
     return fill
 
@@ -260,6 +334,7 @@ def add_call(
     options: Mapping[str, Any],
     body: Body,
     doc: str,
+    mapping: LiveMapping | None = None,
 ) -> TaskCall:
     """The call is part of the flow, under an id of its own."""
     name = target.id_for(wanted, place, exact=exact)
@@ -273,6 +348,8 @@ def add_call(
         group_id=target.inside[-1].group_id if target.inside else "",
         defaults=target.task_defaults,
     )
+    if mapping is not None:
+        call.map_over(mapping)
     target.calls[name] = call
     if target.scopes:
         target.scopes[-1].append(call)
@@ -287,10 +364,15 @@ class FunctionBody:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     methods: Mapping[str, Callable[..., Any]]
+    spread: MappedArgument | None = None  # the dict of further arguments of each instance
 
     def arguments(self) -> object:
         """The values in which results of other tasks are looked for."""
         return [list(self.args), dict(self.kwargs)]
+
+    def spreading(self, spread: MappedArgument) -> FunctionBody:
+        """The same with a dict of further arguments for each instance."""
+        return replace(self, spread=spread)
 
     def method(self, name: str, result_of: Callable[[Leaf], object] | None) -> Callable[..., Any]:
         """The function that ``@<task>.method`` registered by this name."""
@@ -310,6 +392,8 @@ class FunctionBody:
         """What the user code returns for these results."""
         args = [with_results(value, result_of) for value in self.args]
         kwargs = {name: with_results(value, result_of) for name, value in self.kwargs.items()}
+        if self.spread is not None:
+            kwargs |= _spread(self.spread, kwargs, result_of)
         signature, of_data = of_function(self.function)
         bound = of_data.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -328,10 +412,15 @@ class InstanceBody:
     """An instance of a class task; its attributes are its arguments."""
 
     instance: Task
+    spread: MappedArgument | None = None  # the dict of further attributes of each instance
 
     def arguments(self) -> object:
         """The values in which results of other tasks are looked for."""
         return self.instance.arguments()
+
+    def spreading(self, spread: MappedArgument) -> InstanceBody:
+        """The same with a dict of further arguments for each instance."""
+        return replace(self, spread=spread)
 
     def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
         """What the user code returns for these results."""
@@ -353,7 +442,24 @@ class InstanceBody:
         vars(ready).update(vars(self.instance))
         for name, value in self.instance.arguments().items():
             setattr(ready, name, with_results(value, result_of))
+        if self.spread is not None:
+            given = {name: getattr(ready, name) for name in self.instance.arguments()}
+            vars(ready).update(_spread(self.spread, given, result_of))
         return ready
+
+
+def _spread(
+    leaf: MappedArgument, given: Mapping[str, Any], result_of: Callable[[Leaf], object]
+) -> dict[str, Any]:
+    """The further arguments of this instance. Raises ``InvalidInput`` for one that is given twice."""
+    more: Any = result_of(leaf)
+    twice = sorted(given.keys() & more.keys())
+    if twice:
+        raise InvalidInput(
+            f"Argument {twice[0]!r} comes with the element that the task maps over, and by"
+            " .partial(...) too. Leave it out of one of them."
+        )
+    return dict(more)
 
 
 def _finished(result: Any) -> Any:

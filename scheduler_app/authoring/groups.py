@@ -17,6 +17,7 @@ from scheduler_app.authoring.faults import (
     place_of_function,
     refuse,
 )
+from scheduler_app.authoring.mapping import DICTS, live_mapping
 from scheduler_app.authoring.options import BadOption, check_options, checked_defaults
 from scheduler_app.authoring.task import TaskFunction
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.call import TaskCall
+    from scheduler_app.authoring.mapping import LiveMapping
     from scheduler_app.authoring.typed import GroupOptions
 
 P = ParamSpec("P")
@@ -96,6 +98,7 @@ class Group(Step):
     retry: definition.GroupRetry | None = None
     compensate: TaskFunction[[], Any] | None = None
     callbacks: callbacks.Callbacks = field(default_factory=dict)
+    mapping: LiveMapping | None = None  # what all of it maps over
 
     @property
     def task_id(self) -> str:
@@ -133,6 +136,7 @@ class Group(Step):
             retry=self.retry,
             callbacks=callbacks.names_of(self.callbacks),
             line=self.place.line,
+            mapped=None if self.mapping is None else self.mapping.over,
         )
 
     def _check_flow(self, other: Step) -> None:
@@ -242,6 +246,31 @@ class GroupFunction(Generic[P]):
         What it returns: the results of tasks that the function returns, which stand for the whole
         group beside an arrow; else the group.
         """
+        return self._add(args, kwargs, None)
+
+    def partial(self, **kwargs: object) -> PartialGroup:
+        """The group with arguments that are the same for all of its mapped instances."""
+        return PartialGroup(function=self, fixed=kwargs)
+
+    def map(self, *args: object, **kwargs: object) -> Any:
+        """The flow has one more group, all of it once for every combination of these elements.
+
+        Inside, a task waits for the same map index of those before it; outside, the result of one of its
+        tasks is the list of the results.
+        """
+        return self.partial().map(*args, **kwargs)
+
+    def expand(self, **kwargs: object) -> Any:
+        """The same, with every argument named."""
+        return self.partial().map(**kwargs)
+
+    def expand_kwargs(self, dicts: object) -> Any:
+        """The flow has one more group, all of it once for each dict of arguments in the list."""
+        return self.partial().expand_kwargs(dicts)
+
+    def _add(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object], mapping: LiveMapping | None
+    ) -> Any:
         is_named = "group_id" in self.options
         options = {
             "group_id": self.function.__name__,
@@ -250,6 +279,8 @@ class GroupFunction(Generic[P]):
         }
         made = _enter(options, place_of_caller(), exact=is_named)
         has_raised = True
+        if mapping is not None:
+            _map_over(made, mapping)
         try:
             returned = self.function(*args, **kwargs)
             has_raised = False
@@ -292,6 +323,106 @@ def group(first: str | Callable[..., Any] | None = None, /, **options: Unpack[Gr
     return GroupFunction(first, options, place)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialGroup:
+    """A group with some arguments given, which are the same for all of its mapped instances."""
+
+    function: GroupFunction[Any]
+    fixed: Mapping[str, object]
+
+    def partial(self, **kwargs: object) -> PartialGroup:
+        """The same with more arguments given."""
+        return PartialGroup(function=self.function, fixed={**self.fixed, **kwargs})
+
+    def map(self, *args: object, **kwargs: object) -> Any:
+        """The flow has one more group, all of it once for every combination of these elements."""
+        names = [name for name in self._parameters() if name not in kwargs]
+        if len(args) > len(names):
+            raise refuse(
+                f"{self._subject} is mapped over {len(args)} lists by place, and takes"
+                f" {len(names)} such arguments.",
+                "Name them: .map(a=..., b=...).",
+            )
+        over = {**dict(zip(names, args, strict=False)), **kwargs}
+        self._check(over)
+        live = live_mapping(over, subject=self._subject, place=place_of_caller())
+        return self._made(live, {name: live.argument(name) for name in over})
+
+    def expand(self, **kwargs: object) -> Any:
+        """The same, with every argument named."""
+        return self.map(**kwargs)
+
+    def expand_kwargs(self, dicts: object) -> Any:
+        """The flow has one more group, all of it once for each dict of arguments in the list."""
+        place = place_of_caller()
+        live = live_mapping({DICTS: dicts}, subject=self._subject, place=place, is_dicts=True)
+        given = {}
+        for name, parameter in self._parameters().items():
+            if parameter.default is inspect.Parameter.empty:
+                given[name] = live.argument(name)
+            else:
+                given[name] = live.argument(name, parameter.default)
+        return self._made(live, given)
+
+    @property
+    def _subject(self) -> str:
+        return f"Group {self.function.function.__name__!r}"
+
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        found = inspect.signature(self.function.function).parameters
+        return {name: one for name, one in found.items() if name not in self.fixed}
+
+    def _check(self, over: Mapping[str, object]) -> None:
+        known = list(self._parameters())
+        for name in over:
+            if name not in known:
+                raise refuse(
+                    f"{self._subject} maps over {name!r}, which "
+                    + (
+                        "it gets by .partial(...) too."
+                        if name in self.fixed
+                        else "its function does not take."
+                    ),
+                    f"It takes {', '.join(known) or 'nothing'}.",
+                )
+
+    def _made(self, live: LiveMapping, given: Mapping[str, object]) -> Any:
+        return self.function._add((), {**self.fixed, **given}, live)  # noqa: SLF001 - a part of it
+
+
+def _map_over(made: Group, mapping: LiveMapping) -> None:
+    """All of the group is there once for each element. Raises ``DefinitionError``."""
+    outer = made.parent
+    around = None if outer is None else made.building.mapped_group_around(outer.group_id)
+    if around is not None:
+        _abandon(made)
+        raise refuse(
+            f"Group {made.group_id!r} is mapped inside group {around.group_id!r}, which is mapped too.",
+            "Nothing can be expanded within an expanded group: map over both at once, outside.",
+        )
+    if made.retry is not None:
+        _abandon(made)
+        raise refuse(
+            f"Group {made.group_id!r} is mapped, and is one unit that is retried as a whole.",
+            "Take retry and compensate away, or put the mapped group into a group that has them.",
+        )
+    made.mapping = mapping
+
+
+def _abandon(made: Group) -> None:
+    made.building.inside.pop()
+
+
+def _tie_to_inputs(made: Group) -> None:
+    """The first tasks of a mapped group wait for what it maps over."""
+    assert made.mapping is not None
+    calls = [call for call in made.building.calls.values() if made.contains(call.group_id)]
+    own = {call.task_id for call in calls}
+    for call in calls:
+        if own.isdisjoint(call.upstream_ids()):
+            call.run_after_ids.update(made.mapping.input_ids())
+
+
 def _enter(options: Mapping[str, object], place: Place, *, exact: bool) -> Group:
     """The group is part of the flow, and what is called now is in it."""
     target = current(f"Group {options.get('group_id')!r} is made", "it is a part of one flow.")
@@ -314,6 +445,14 @@ def _enter(options: Mapping[str, object], place: Place, *, exact: bool) -> Group
         raise refuse(
             f"Group {group_id!r} has callbacks, and is no unit: it has no end of its own.",
             "Give it retry=GroupRetry(...), or give its tasks the callbacks by default_args={...}.",
+            place,
+        )
+    mapped = target.mapped_group_around(outer.group_id) if outer is not None else None
+    if retry is not None and mapped is not None:
+        raise refuse(
+            f"Group {group_id!r} is retried as a whole, and lies in group {mapped.group_id!r}, which"
+            " is mapped.",
+            "Put the mapped group into a group that is retried as a whole.",
             place,
         )
     if retry is not None and (around := _unit_around(outer)) is not None:
@@ -411,6 +550,9 @@ def resolve_links(work: Building) -> None:
 
     An empty group passes on what stands before it. Faults are in ``work.faults``.
     """
+    for made in work.groups.values():
+        if made.mapping is not None:
+            _tie_to_inputs(made)
     inside = {group_id: _calls_in(work, made) for group_id, made in work.groups.items()}
     links = [link for link in work.links if not _is_within(work, *link)]
     for made in work.groups.values():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import Fault, Place, did_you_mean, fault
 from scheduler_app.authoring.limits import Limit
-from scheduler_app.rules import definition
+from scheduler_app.rules import definition, mapping
 from scheduler_app.rules.callbacks import OF_TASK
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "concurrency": "Write max_active_tasks_per_flow=... (of one run: max_active_tasks=...).",
     "prefix_group_id": "Write prefix=...",
     "tooltip": "Write doc=...",
+    "map_index_template": 'Write map_label="{path}", with the name of an argument that is mapped over.',
     "on_failure_fail_dagrun": "Write fails_run=...",
     "timetable": "Write schedule=Schedule(...).",
     "poke_interval": "Write poll_interval=...",
@@ -309,6 +310,11 @@ TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "depends_on_past": ("depends_on_past", flag),
     "wait_for_downstream": ("wait_for_downstream", flag),
     "doc": ("doc", text),
+    "map_label": ("map_label", text),
+    "max_map_length": (
+        "max_map_length",
+        optional(whole_number(1, mapping.INSTANCES_MAX)),
+    ),
     **callback_options(OF_TASK),
 }
 

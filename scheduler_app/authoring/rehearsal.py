@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from scheduler_app.authoring.triggers import (
 from scheduler_app.rules import (
     callbacks,
     group_retry,
+    mapping,
     params,
     retry,
     run_outcome,
@@ -46,11 +47,14 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.child_runs import Ask
     from scheduler_app.authoring.flow import Flow
     from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
+    from scheduler_app.rules.mapping import MappedTask
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ATTEMPTS_MAX: Final = 10_000
 DEPTH_MAX: Final = 20  # of runs that trigger each other
 RESULT_BYTES_MAX: Final = 1024 * 1024
+MAP_LENGTH_MAX: Final = 1024  # where the task says nothing else
+_WORST_FIRST: Final = ("failed", "upstream_failed", "removed", "skipped", "success")
 _NAMESPACE: Final = UUID("2b1f6c62-4bb3-5c5e-9f6a-6f0f0a3f7a11")
 TIME_LIMIT: Final = retry.Failure(names=("TaskTimeout", "builtins.TimeoutError"))
 _DUE: Final = (TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE, TaskState.DEFERRED)
@@ -67,6 +71,7 @@ class Tried:
     at: datetime
     error: BaseException | None = None
     why: str = ""  # of a failure: when another try follows, or why none does
+    map_index: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +110,12 @@ class Rehearsal:
     reason: str = ""
     started_at: datetime
     ended_at: datetime
-    states: dict[str, str] = field(default_factory=dict)  # by task
-    results: dict[str, Any] = field(default_factory=dict)  # of the tasks that succeeded
+    states: dict[str, str] = field(default_factory=dict)  # by task; of a mapped one the worst
+    # Of the tasks that succeeded; of a mapped one the list of what its instances returned.
+    results: dict[str, Any] = field(default_factory=dict)
+    # By task and map index: of the instances of mapped tasks.
+    mapped_states: dict[tuple[str, int], str] = field(default_factory=dict)
+    mapped_labels: dict[tuple[str, int], str] = field(default_factory=dict)
     attempts: list[Tried] = field(default_factory=list)
     callbacks: list[Called] = field(default_factory=list)
     pushed: dict[tuple[str, str], Any] = field(default_factory=dict)  # by task and key
@@ -132,6 +141,12 @@ class _Instance:
     wait: tuple[str, dict[str, Any]] | None = None  # method, and what it resumes with
     max_tries: int = 0
     budget_start: int = 0
+    map_index: int = -1
+    result: Any = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.task.task_id, self.map_index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,20 +226,25 @@ class _Stage:
     given_up: set[str] = field(default_factory=set)
     group_attempts: dict[str, GroupAttemptFacts] = field(default_factory=dict)
     children: dict[tuple[str, str], _Child] = field(default_factory=dict)  # by task and key
-    instances: dict[str, _Instance] = field(default_factory=dict)
+    instances: dict[tuple[str, int], _Instance] = field(default_factory=dict)
+    mapped: Mapping[str, MappedTask] = field(default_factory=dict)
+    producers: frozenset[str] = frozenset()
 
     def play(self) -> Rehearsal:
         """Step by step, until nothing is left to start or to wait for."""
         known = ties.ties_of(self.definition)
+        self.mapped = mapping.mapped_tasks(self.definition)
+        self.producers = mapping.producers(self.definition)
         self.instances = {
-            task.task_id: _Instance(task=task, max_tries=task.retries)
+            (task.task_id, -1): _Instance(task=task, max_tries=task.retries)
             for task in self.definition.tasks
         }
         while True:
             decision = self._decide(known)
-            for (task_id, _), state in decision.marks.items():
-                self._move(self.instances[task_id], state)
-            if self._take_groups(known, decision):
+            for key, state in decision.marks.items():
+                self._move(self.instances[key], state)
+            expanded = [self._expand(task_id) for task_id in decision.expandable]
+            if self._take_groups(known, decision) or any(expanded):
                 continue
             if decision.state is not RunState.RUNNING:
                 return self._end(decision.state, decision.reason)
@@ -241,23 +261,24 @@ class _Stage:
                 )
             self._execute(chosen)
 
-    def _let_go(self, decision: run_outcome.RunDecision) -> list[str]:
+    def _let_go(self, decision: run_outcome.RunDecision) -> list[tuple[str, int]]:
         """The tasks that are ready, less those of a group that is about to begin anew."""
         waiting = {
             one for one, now in self.group_attempts.items() if now.state == GroupState.UP_FOR_RETRY
         }
         units = ties.ties_of(self.definition).units
         held = {task_id for group_id in waiting for task_id in units[group_id].members}
-        return [task_id for task_id, _ in decision.ready if task_id not in held]
+        return [key for key in decision.ready if key[0] not in held]
 
     def _decide(self, known: ties.Ties) -> run_outcome.RunDecision:
         return run_outcome.decide_run(
             upstream={task.task_id: task.upstream for task in self.definition.tasks},
             trigger_rules={task.task_id: task.trigger_rule for task in self.definition.tasks},
             instances=[
-                run_outcome.InstanceState(task_id=task_id, map_index=-1, state=one.state)
-                for task_id, one in self.instances.items()
+                run_outcome.InstanceState(task_id=task_id, map_index=map_index, state=one.state)
+                for (task_id, map_index), one in self.instances.items()
             ],
+            mapped=self.mapped,
             ties=known,
             choices={
                 one: self.done.results[one] for one in known.pickers if one in self.done.results
@@ -269,7 +290,7 @@ class _Stage:
         """Whether something of a group that is one unit has changed: begun, begun anew, given up."""
         has_changed = False
         for unit in known.units.values():
-            members = [self.instances[one] for one in unit.members]
+            members = [one for key, one in self.instances.items() if key[0] in unit.members]
             failed = [one for one in members if one.state is TaskState.FAILED]
             states = {one.state for one in members}
             useless = TaskState.UPSTREAM_FAILED in states and not failed
@@ -298,8 +319,9 @@ class _Stage:
                 number += 1
                 state = GroupState.RUNNING
                 if follows.act is Act.RETRY:
-                    for one in unit.members:
-                        self._begin_anew(self.instances[one])
+                    self._fold(unit.members)
+                    for task_id in unit.members:
+                        self._begin_anew(self.instances[task_id, -1])
             case Act.WAIT:
                 state = GroupState.UP_FOR_RETRY
             case Act.SUCCEED:
@@ -313,22 +335,111 @@ class _Stage:
         )
         return True
 
+    def _fold(self, task_ids: Sequence[str]) -> None:
+        """Mapped tasks among these have a summary again, to be expanded anew."""
+        before, self.instances = self.instances, {}
+        for key, one in before.items():
+            task_id = key[0]
+            if task_id not in task_ids or key[1] < 0:
+                self.instances[key] = one
+            elif (task_id, -1) not in self.instances:
+                self.instances[task_id, -1] = replace(one, map_index=-1, result=None)
+
     def _begin_anew(self, one: _Instance) -> None:
         """The task has its whole budget again; its try does not fall."""
         one.budget_start = one.try_number
         one.max_tries = one.try_number + one.task.retries
         one.state, one.due_at, one.wait = TaskState.NONE, None, None
         self.done.results.pop(one.task.task_id, None)
-        for key in [key for key in self.children if key[0] == one.task.task_id]:
+        for key in [key for key in self.children if key[0].partition("[")[0] == one.task.task_id]:
             del self.children[key]
 
-    def _next(self, ready: list[str]) -> _Instance | None:
+    def _expand(self, task_id: str) -> bool:
+        """Whether the summary is gone: it has become the instances, or is marked."""
+        own, summary = self.mapped[task_id], self.instances[task_id, -1]
+        try:
+            wanted = mapping.count(own.over, self).count
+        except InvalidInput:
+            self._move(summary, TaskState.UPSTREAM_FAILED)
+            return True
+        if wanted is None:
+            inputs = [one for key, one in self.instances.items() if key[0] in own.inputs]
+            if all(one.state in TASK_TERMINAL for one in inputs):
+                self._move(summary, TaskState.UPSTREAM_FAILED)
+                return True
+            return False
+        if wanted == 0:
+            self._move(summary, TaskState.SKIPPED)
+            return True
+        # In the place of the summary, so that the order stays that of the flow.
+        before = list(self.instances.items())
+        self.instances = {}
+        for key, one in before:
+            if key != summary.key:
+                self.instances[key] = one
+                continue
+            for index in range(wanted):
+                self.instances[task_id, index] = _Instance(
+                    task=one.task, max_tries=one.max_tries, map_index=index
+                )
+                self._label(own, one.task, index)
+        return True
+
+    def _label(self, own: MappedTask, task: TaskDefinition, index: int) -> None:
+        if task.map_label:
+            with suppress(InvalidInput, LookupError):
+                arguments = mapping.arguments_at(own.over, index, self)
+                label = mapping.label(task.map_label, arguments, index)
+                self.done.mapped_labels[task.task_id, index] = label
+
+    # -- what is mapped over: Items of authoring/mapping.py, and a Reader without live functions --
+
+    def length(self, task_id: str) -> int | None:
+        """How many elements the result has, or how many results a mapped task."""
+        found = self._elements(task_id)
+        return None if found is None else len(found)
+
+    def item(self, task_id: str, place: int) -> Any:
+        """The element at this place. Raises ``IndexError``."""
+        return (self._elements(task_id) or [])[place]
+
+    def whole(self, task_id: str) -> Any:
+        """The whole result."""
+        return self.done.results.get(task_id)
+
+    def transformed(self, slot: int, value: Any) -> Any:
+        """Only the call itself has its functions."""
+        raise LookupError(slot, value)
+
+    def _elements(self, task_id: str) -> list[Any] | None:
+        of_task = [one for key, one in self.instances.items() if key[0] == task_id]
+        if any(one.state not in TASK_TERMINAL for one in of_task):
+            return None
+        if task_id in self.mapped:
+            return [
+                one.result
+                for one in of_task
+                if one.state is TaskState.SUCCESS and one.result is not None
+            ]
+        found = self.done.results.get(task_id)
+        if isinstance(found, dict):
+            return list(found.items())
+        return list(found) if isinstance(found, (list, tuple)) else None
+
+    def seen(self, one: _Instance, task_id: str) -> Any:
+        """The result of the task as this instance sees it."""
+        own, other = self.mapped.get(one.task.task_id), self.mapped.get(task_id)
+        if other is None:
+            return self.done.results.get(task_id)
+        if own and own.group and own.group == other.group and one.map_index >= 0:
+            return self.instances[task_id, one.map_index].result
+        return self.done.results.get(task_id, [])
+
+    def _next(self, ready: list[tuple[str, int]]) -> _Instance | None:
         """The task to execute now: one that is ready, else the first that comes due, and the clock moves."""
         if ready:
-            order = list(self.instances)
-            first = min(
-                ready, key=lambda one: (-self.instances[one].task.priority, order.index(one))
-            )
+            order = {key: place for place, key in enumerate(self.instances)}
+            first = min(ready, key=lambda one: (-self.instances[one].task.priority, order[one]))
             return self.instances[first]
         due: list[tuple[datetime, int, _Instance | None]] = [
             (one.due_at, n, one) for n, one in enumerate(self.instances.values()) if one.due_at
@@ -355,15 +466,22 @@ class _Stage:
         call, wait = self.calls[one.task.task_id], one.wait
         one.wait = None
         ctx = self._context(one)
-        results = {name: self.done.results.get(name) for name in call.result_task_ids()}
+        results = {name: self.seen(one, name) for name in call.result_task_ids()}
         self.began_at, self.limit_s = self.now, one.task.timeout_s
         try:
             with _limited(one.task.timeout_s):
                 if wait is None:
-                    result = call.execute(ctx, results)
+                    result = call.execute(ctx, results, self)
                 else:
-                    result = call.resume(ctx, results, *wait)
+                    result = call.resume(ctx, results, *wait, self)
             encoded = values.encode_result(result, RESULT_BYTES_MAX)
+            if one.task.task_id in self.producers:
+                mapping.check_returned(
+                    result,
+                    is_mapped=one.task.task_id in self.mapped,
+                    limit=one.task.max_map_length or MAP_LENGTH_MAX,
+                    task_id=one.task.task_id,
+                )
         except Defer as wanted:
             self._defer(one, call, wanted)
         except Reschedule as wanted:
@@ -377,9 +495,24 @@ class _Stage:
         except BaseException as error:  # noqa: BLE001 - user code may raise anything; all of it is a failure
             self._fail(one, error)
         else:
-            self.done.results[one.task.task_id] = values.decode(encoded)
+            one.result = values.decode(encoded)
             self._note(one, AttemptOutcome.SUCCESS)
             self._move(one, TaskState.SUCCESS)
+            self._keep_result(one)
+
+    def _keep_result(self, one: _Instance) -> None:
+        task_id = one.task.task_id
+        if one.map_index < 0:
+            self.done.results[task_id] = one.result
+            return
+        of_task = [other for key, other in self.instances.items() if key[0] == task_id]
+        self.done.results[task_id] = mapping.collected(
+            {
+                other.map_index: other.result
+                for other in of_task
+                if other.state is TaskState.SUCCESS and other.result is not None
+            }
+        )
 
     def _fail(self, one: _Instance, error: BaseException) -> None:
         follows = retry.decide(
@@ -388,7 +521,7 @@ class _Stage:
             try_number=one.try_number,
             max_tries=one.max_tries,
             budget_start=one.budget_start,
-            jitter_key=f"{self.run_id}:{one.task.task_id}:-1",
+            jitter_key=f"{self.run_id}:{one.task.task_id}:{one.map_index}",
         )
         one.max_tries = max(one.max_tries, follows.max_tries or 0)
         self._note(one, AttemptOutcome.FAILED, error, retry.told(follows.why or {}))
@@ -473,9 +606,9 @@ class _Stage:
             self.now = began + timedelta(seconds=self.limit_s)
             raise _too_long(self.limit_s)
 
-    def trigger_flow(self, task_id: str, ask: Ask) -> ChildRun | None:
+    def trigger_flow(self, one: _Instance, ask: Ask) -> ChildRun | None:
         """The run is noted, and rehearsed if its flow is at hand; once, as the product has it."""
-        one, place = self.instances[task_id], (task_id, ask.key)
+        task_id, place = one.task.task_id, (_owner_of(one), ask.key)
         known = self.children.get(place)
         if known is not None and (known.try_number == one.try_number or not known.is_bad):
             return self._as_child(known, "joined")
@@ -533,7 +666,7 @@ class _Stage:
             flow_id=self.definition.flow_id,
             run_id=self.run_id,
             task_id=one.task.task_id,
-            map_index=-1,
+            map_index=one.map_index,
             logical_date=self.logical_date,
             data_interval_start=interval.start,
             data_interval_end=interval.end,
@@ -544,8 +677,8 @@ class _Stage:
             run_attempt=1,
             attempt_id=str(UUID(int=self.fence)),
             fence=self.fence,
-            idempotency_key=str(uuid5(_NAMESPACE, one.task.task_id)),
-            services=_Services(stage=self, task_id=one.task.task_id),
+            idempotency_key=str(uuid5(_NAMESPACE, _owner_of(one))),
+            services=_Services(stage=self, task_id=one.task.task_id, of=one),
             elapsed=self.now - (one.began_at or self.now),
         )
 
@@ -564,6 +697,7 @@ class _Stage:
         self.done.attempts.append(
             Tried(
                 task_id=one.task.task_id,
+                map_index=one.map_index,
                 try_number=one.try_number,
                 resume_index=one.resume_index,
                 outcome=outcome,
@@ -581,10 +715,12 @@ class _Stage:
     def _end(self, state: RunState, reason: str) -> Rehearsal:
         self._call(None, callbacks.due(self.definition.callbacks, state))
         self.done.state, self.done.reason, self.done.ended_at = state, reason, self.now
-        self.done.states = {
-            task_id: str(one.state if one.state in TASK_TERMINAL else TaskState.FAILED)
-            for task_id, one in self.instances.items()
-        }
+        for (task_id, map_index), one in self.instances.items():
+            came_to = str(one.state if one.state in TASK_TERMINAL else TaskState.FAILED)
+            worst = min(came_to, self.done.states.get(task_id, came_to), key=_WORST_FIRST.index)
+            self.done.states[task_id] = worst
+            if map_index >= 0:
+                self.done.mapped_states[task_id, map_index] = came_to
         return self.done
 
 
@@ -594,6 +730,7 @@ class _Services:
 
     stage: _Stage
     task_id: str
+    of: _Instance
     asked: dict[str, int] = field(default_factory=dict)
 
     def still_mine(self) -> bool:
@@ -602,24 +739,35 @@ class _Services:
 
     def result(self, task_id: str, map_index: int = -1) -> Any:
         """The result of a task of the flow; ``None`` for one that has not succeeded."""
-        if task_id not in self.stage.instances or map_index != -1:
+        found = self.stage.instances.get((task_id, map_index))
+        if map_index == -1 and (found is not None or task_id in self.stage.mapped):
+            return self.stage.seen(self.of, task_id)
+        if found is None:
             message = f"This run has no task {task_id!r} with map index {map_index}."
             raise NotFound(message)
-        return self.stage.done.results.get(task_id)
+        return found.result
 
     def push(self, key: str, value: Any) -> None:
         """The value is kept."""
-        self.stage.done.pushed[self.task_id, key] = _stored(value, "pushed value")
+        self.stage.done.pushed[_owner_of(self.of), key] = _stored(value, "pushed value")
 
     def pull(
         self, task_id: str, key: str | None, *, map_index: int, include_prior_tries: bool
     ) -> tuple[bool, Any]:
         """What was pushed, or the result."""
-        del map_index, include_prior_tries
+        del include_prior_tries
         if key is None:
-            return task_id in self.stage.done.results, self.stage.done.results.get(task_id)
+            if task_id in self.stage.mapped and map_index >= 0:
+                found = self.stage.instances.get((task_id, map_index))
+                return found is not None and found.result is not None, found and found.result
+            return task_id in self.stage.done.results, self.stage.seen(self.of, task_id)
         pushed = self.stage.done.pushed
-        return (task_id, key) in pushed, pushed.get((task_id, key))
+        if task_id in self.stage.mapped and map_index < 0:
+            keys = [(_owner(*at), key) for at in self.stage.instances if at[0] == task_id]
+            every = [pushed[one] for one in keys if one in pushed]
+            return bool(every), every
+        one = (_owner(task_id, map_index), key)
+        return one in pushed, pushed.get(one)
 
     def checkpoint(self, scope: str, owner: str | None, key: str) -> tuple[bool, Any]:
         """What was saved."""
@@ -647,7 +795,7 @@ class _Services:
 
     def trigger_flow(self, ask: Ask) -> ChildRun | None:
         """The run is noted, and rehearsed if its flow is at hand."""
-        return self.stage.trigger_flow(self.task_id, ask)
+        return self.stage.trigger_flow(self.of, ask)
 
     def asked_before(self, key: str) -> int:
         """How often this attempt has asked under this key before; it has once more now."""
@@ -677,7 +825,16 @@ class _Services:
         """As before."""
 
     def _owner(self, scope: str) -> str:
-        return self.task_id if scope == "task" else self.stage.definition.flow_id
+        return _owner_of(self.of) if scope == "task" else self.stage.definition.flow_id
+
+
+def _owner_of(one: _Instance) -> str:
+    return _owner(one.task.task_id, one.map_index)
+
+
+def _owner(task_id: str, map_index: int) -> str:
+    """How what a task instance keeps is filed."""
+    return task_id if map_index < 0 else f"{task_id}[{map_index}]"
 
 
 def _too_long(limit_s: float) -> TaskTimeout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.context import Context
     from scheduler_app.authoring.faults import Fault, Place
+    from scheduler_app.authoring.mapping import MappedArgument
     from scheduler_app.authoring.triggers import Trigger
     from scheduler_app.authoring.typed import MakesSensor, SensorOptions, TakesContext
     from scheduler_app.authoring.wiring import Leaf
@@ -390,6 +391,10 @@ class SensorBody:
     def arguments(self) -> object:
         """The values in which results of other tasks are looked for."""
         return self.asked.arguments()
+
+    def spreading(self, spread: MappedArgument) -> SensorBody:
+        """The same with a dict of further arguments for each instance."""
+        return replace(self, asked=self.asked.spreading(spread))
 
     def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
         """The first true answer."""

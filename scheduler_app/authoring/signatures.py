@@ -66,8 +66,10 @@ def faults_of_arguments(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     place: Place,
+    *,
+    is_whole: bool = True,
 ) -> list[Fault]:
-    """What is wrong with this call of the task function."""
+    """What is wrong with this call of the task function; not ``is_whole``: more comes later."""
     name = function.__name__
     if CTX in kwargs:
         return [
@@ -79,7 +81,7 @@ def faults_of_arguments(
         ]
     plain = without_ctx(inspect.signature(function))
     try:
-        plain.bind(*args, **kwargs)
+        (plain.bind if is_whole else plain.bind_partial)(*args, **kwargs)
     except TypeError as exc:
         unknown = [key for key in kwargs if key not in plain.parameters]
         remedy = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,11 +30,13 @@ from scheduler_app.authoring.faults import (
     place_of_function,
     refuse,
 )
+from scheduler_app.authoring.mapping import DICTS, live_mapping
 from scheduler_app.authoring.options import TASK_OPTIONS, check_options
 from scheduler_app.authoring.signatures import (
     faults_of_arguments,
     faults_of_class,
     faults_of_function,
+    without_ctx,
 )
 from scheduler_app.authoring.wiring import Step
 from scheduler_app.rules.roles import Role
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from scheduler_app.authoring.context import Context
+    from scheduler_app.authoring.mapping import LiveMapping
     from scheduler_app.authoring.triggers import Trigger
     from scheduler_app.authoring.typed import MakesTask, TakesContext, TaskOptions, TaskResult
 
@@ -105,17 +109,50 @@ class TaskFunction(Generic[P, R]):
             f"Task {self.__name__!r} is called",
             f"to run its code plainly, as in a test, write {self.__name__}.function(...).",
         )
+        return self._add(target, args, kwargs, place)
+
+    def partial(self, **kwargs: object) -> Partial[R]:
+        """The task with arguments that are the same for all of its mapped instances."""
+        return Partial(function=self, fixed=kwargs)
+
+    def map(self, *args: object, **kwargs: object) -> TaskResult[R]:
+        """The flow has one more task, with an instance for every combination of these elements."""
+        return self.partial().map(*args, **kwargs)
+
+    def expand(self, **kwargs: object) -> TaskResult[R]:
+        """The same, with every argument named."""
+        return self.partial().map(**kwargs)
+
+    def expand_kwargs(self, dicts: object) -> TaskResult[R]:
+        """The flow has one more task, with an instance for each dict of arguments in the list."""
+        return self.partial().expand_kwargs(dicts)
+
+    def _add(
+        self,
+        target: Building,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        place: Place,
+        mapping: LiveMapping | None = None,
+    ) -> TaskResult[R]:
         target.faults.extend(item for item in self._faults if item not in target.faults)
         fields = dict(self._fields)
-        target.faults.extend(faults_of_arguments(self.function, args, kwargs, place))
+        is_whole = mapping is None or not mapping.over.is_dicts
+        target.faults.extend(
+            faults_of_arguments(self.function, args, kwargs, place, is_whole=is_whole)
+        )
+        body = self.body(args, kwargs)
+        if mapping is not None and mapping.over.is_dicts:
+            body = body.spreading(mapping.argument(DICTS))
         made = add_call(
             target,
             wanted=fields.pop("task_id", self.__name__),
             exact=self._is_named,
             place=place,
             options=fields,
-            body=self.body(args, kwargs),
+            body=body,
             doc=inspect.getdoc(self.function) or "",
+            mapping=mapping,
         )
         return cast("TaskResult[R]", made)
 
@@ -131,6 +168,57 @@ class TaskFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<task function {self.__name__}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial(Generic[R]):
+    """A task with some arguments given, which are the same for all of its mapped instances."""
+
+    function: TaskFunction[Any, R]
+    fixed: Mapping[str, object]
+
+    def partial(self, **kwargs: object) -> Partial[R]:
+        """The same with more arguments given."""
+        return Partial(function=self.function, fixed={**self.fixed, **kwargs})
+
+    def map(self, *args: object, **kwargs: object) -> TaskResult[R]:
+        """The flow has one more task, with an instance for every combination of these elements."""
+        plain = without_ctx(inspect.signature(self.function.function)).parameters
+        names = [name for name in plain if name not in self.fixed and name not in kwargs]
+        if len(args) > len(names):
+            raise refuse(
+                f"{self._subject} is mapped over {len(args)} lists by place, and takes"
+                f" {len(names)} such arguments.",
+                "Name them: .map(a=..., b=...).",
+            )
+        over = {**dict(zip(names, args, strict=False)), **kwargs}
+        return self._mapped(over, is_dicts=False)
+
+    def expand(self, **kwargs: object) -> TaskResult[R]:
+        """The same, with every argument named."""
+        return self.map(**kwargs)
+
+    def expand_kwargs(self, dicts: object) -> TaskResult[R]:
+        """The flow has one more task, with an instance for each dict of arguments in the list."""
+        return self._mapped({DICTS: dicts}, is_dicts=True)
+
+    @property
+    def _subject(self) -> str:
+        return f"Task {self.function.__name__!r}"
+
+    def _mapped(self, over: Mapping[str, object], *, is_dicts: bool) -> TaskResult[R]:
+        place = place_of_caller()
+        target = current(f"{self._subject} is mapped", "it is a task of one flow.")
+        if twice := sorted(self.fixed.keys() & over.keys()):
+            raise refuse(
+                f"{self._subject} gets {twice[0]!r} by .partial(...), and maps over it too.",
+                "Leave it out of one of them.",
+            )
+        live = live_mapping(over, subject=self._subject, place=place, is_dicts=is_dicts)
+        kwargs = dict(self.fixed)
+        if not is_dicts:
+            kwargs |= {name: live.argument(name) for name in over}
+        return self.function._add(target, (), kwargs, place, live)  # noqa: SLF001 - a part of it
 
 
 @overload
@@ -289,6 +377,21 @@ class Task(Step):
         """The id where none is given, unless it is taken."""
         return type(self).__name__
 
+    @classmethod
+    def partial(cls, **kwargs: object) -> PartialClass:
+        """The class task with arguments and options that are the same for all of its instances."""
+        return PartialClass(kind=cls, fixed=kwargs)
+
+    @classmethod
+    def expand(cls, **kwargs: object) -> Task:
+        """The flow has one more task, with an instance for every combination of these elements."""
+        return cls.partial().expand(**kwargs)
+
+    @classmethod
+    def expand_kwargs(cls, dicts: object) -> Task:
+        """The flow has one more task, with an instance for each dict of arguments in the list."""
+        return cls.partial().expand_kwargs(dicts)
+
     def execute(self, ctx: Context) -> Any:
         """What the task does; what it returns is its result."""
         raise NotImplementedError
@@ -356,6 +459,8 @@ class Task(Step):
                     "Take **options in it and call super().__init__(**options).",
                 )
             ]
+        if isinstance(self.call.body, InstanceBody) and self.call.body.spread is not None:
+            return []  # the others come with the elements
         missing = sorted(key for key in self._annotated() if not hasattr(self, key))
         if missing:
             return [
@@ -376,6 +481,41 @@ class Task(Step):
             for name in inspect.get_annotations(base)
             if not name.startswith("_")
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialClass:
+    """A class task with some arguments and options given."""
+
+    kind: type[Task]
+    fixed: Mapping[str, object]
+
+    def expand(self, **kwargs: object) -> Task:
+        """The flow has one more task, with an instance for every combination of these elements."""
+        return self._mapped(kwargs, is_dicts=False)
+
+    def expand_kwargs(self, dicts: object) -> Task:
+        """The flow has one more task, with an instance for each dict of arguments in the list."""
+        return self._mapped({DICTS: dicts}, is_dicts=True)
+
+    def _mapped(self, over: Mapping[str, object], *, is_dicts: bool) -> Task:
+        place = place_of_caller()
+        subject = f"Class task {self.kind.__name__!r}"
+        current(f"{subject} is mapped", "it is a task of one flow.")
+        wrong = sorted(over.keys() & (self.fixed.keys() | TASK_OPTIONS.keys()))
+        if wrong:
+            raise refuse(
+                f"{subject} maps over {wrong[0]!r}, which is"
+                f" {'an option' if wrong[0] in TASK_OPTIONS else 'given by .partial(...)'}.",
+                "Options are the same for all mapped instances: give them by .partial(...) only.",
+            )
+        live = live_mapping(over, subject=subject, place=place, is_dicts=is_dicts)
+        given = {} if is_dicts else {name: live.argument(name) for name in over}
+        made = self.kind(**{**self.fixed, **given})
+        made.call.map_over(live)
+        if is_dicts:
+            made.call.body = made.call.body.spreading(live.argument(DICTS))
+        return made
 
 
 def _own_execute(kind: type[Task]) -> Callable[..., Any] | None:

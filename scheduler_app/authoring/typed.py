@@ -126,6 +126,8 @@ class PlainTaskOptions(TypedDict, total=False):
     limit: Limit | Sequence[Limit] | None
     max_active_per_flow: int | None
     max_active_per_run: int | None
+    map_label: str
+    max_map_length: int | None
     queue: str
     trigger_rule: TriggerRuleName
     depends_on_past: bool

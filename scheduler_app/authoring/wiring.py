@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar
 
 from scheduler_app.authoring.faults import refuse
+from scheduler_app.authoring.sources import MapSource, Part, concat, transformed, zip_
 from scheduler_app.authoring.template import Template
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.faults import Place
 
-Leaf: TypeAlias = "Step | Template"
+Leaf: TypeAlias = "Step | Template | Part"
 # One side of an arrow: a step, or several, nested or not.
 Steps: TypeAlias = "Step | list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]"
 StepsT = TypeVar("StepsT", bound=Steps)
@@ -45,6 +46,18 @@ class Step:
     def run_after(self, other: Step) -> None:
         """The task starts only when the other one has ended as its trigger rule wants."""
         raise NotImplementedError
+
+    def map(self, function: Callable[[Any], Any]) -> MapSource:
+        """To be mapped over: what the function makes of each element of the result."""
+        return transformed(self, function)
+
+    def zip(self, *others: object, **fill: Any) -> MapSource:
+        """To be mapped over: tuples of its elements and theirs at the same place; see ``zip_``."""
+        return zip_(self, *others, **fill)
+
+    def concat(self, *others: object) -> MapSource:
+        """To be mapped over: the elements of its result, then theirs."""
+        return concat(self, *others)
 
     def __rshift__(self, other: StepsT) -> StepsT:
         for step in _steps(other, ">>"):
@@ -89,19 +102,22 @@ class Step:
         )
 
 
+_LEAVES: Final = (Step, Template, Part)
+
+
 def steps_in(value: object, place: Place | None = None) -> Iterator[Step]:
     """Every step in the value, at any depth of lists, tuples, sets and dicts.
 
     ``place`` is what an error names, in place of the running line.
     """
-    for leaf in _leaves_in(value, place):
+    for leaf in leaves_in(value, place):
         if isinstance(leaf, Step):
             yield leaf
 
 
-def _leaves_in(value: object, place: Place | None = None) -> Iterator[Leaf]:
+def leaves_in(value: object, place: Place | None = None) -> Iterator[Leaf]:
     """Every part of the value that stands for something which is there only at execution."""
-    if isinstance(value, (Step, Template)):
+    if isinstance(value, _LEAVES):
         yield value
     elif isinstance(value, _CONTAINERS):
         yield from _walk(value, 1, place)
@@ -109,9 +125,9 @@ def _leaves_in(value: object, place: Place | None = None) -> Iterator[Leaf]:
 
 def with_results(value: Any, result_of: Callable[[Leaf], object]) -> Any:
     """A copy of the value with what each step or template stands for; other parts are shared."""
-    if isinstance(value, (Step, Template)):
+    if isinstance(value, _LEAVES):
         return result_of(value)
-    if isinstance(value, _CONTAINERS) and next(_leaves_in(value), None) is not None:
+    if isinstance(value, _CONTAINERS) and next(leaves_in(value), None) is not None:
         return _rebuilt(value, result_of)
     return value
 
@@ -143,7 +159,7 @@ def _walk(value: Any, depth: int, place: Place | None) -> Iterator[Leaf]:
     else:
         items = list(value)
     for item in items:
-        if isinstance(item, (Step, Template)):
+        if isinstance(item, _LEAVES):
             yield item
         elif isinstance(item, _CONTAINERS):
             yield from _walk(item, depth + 1, place)

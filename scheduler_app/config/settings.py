@@ -140,6 +140,8 @@ FLOW_SCAN_INTERVAL_S: Final = readers.number("DAYLIGHT_FLOW_SCAN_INTERVAL_S", 2.
 # -- Limits -----------------------------------------------------------------------------------
 
 RESULT_BYTES_MAX: Final = readers.integer("DAYLIGHT_RESULT_BYTES_MAX", 1024 * 1024, least=64)
+# Elements of a result that a mapped task maps over; a task may say otherwise of its own.
+MAX_MAP_LENGTH: Final = readers.integer("DAYLIGHT_MAX_MAP_LENGTH", 1024, least=1)
 # Of one checkpoint; what is bigger belongs elsewhere, with a reference to it here.
 CHECKPOINT_BYTES_MAX: Final = readers.integer("DAYLIGHT_CHECKPOINT_BYTES_MAX", 64 * 1024, least=64)
 # Checkpoints and progress of an attempt reach the database so often at most; the last always does.

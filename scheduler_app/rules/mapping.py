@@ -383,6 +383,24 @@ def collected(results: Mapping[int, Any]) -> list[Any]:
     return [results[index] for index in sorted(results)]
 
 
+def stored_elements(raw: Any) -> list[Any]:
+    """The elements of a stored result that is mapped over, each still as it is stored."""
+    if isinstance(raw, dict) and values.TAG not in raw:
+        return [{values.TAG: "tuple", "value": [key, one]} for key, one in raw.items()]
+    found = raw["value"] if isinstance(raw, dict) else raw
+    if isinstance(raw, dict) and raw[values.TAG] == "dict":
+        return [{values.TAG: "tuple", "value": pair} for pair in found]
+    return list(found)
+
+
+def ordered(encoded: Any) -> Any:
+    """An encoded result that is mapped over, in a form that keeps the order of a dict when it is stored."""
+    if isinstance(encoded, dict) and values.TAG not in encoded:
+        pairs = [[values.encode(key), one] for key, one in encoded.items()]
+        return {values.TAG: "dict", "value": pairs}
+    return encoded
+
+
 # -- what a producer may return ------------------------------------------------------------------
 
 

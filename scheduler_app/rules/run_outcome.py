@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from scheduler_app.rules import graph, readiness
+from scheduler_app.rules import graph, mapping, readiness
 from scheduler_app.rules import ties as ties_module
 from scheduler_app.rules.definition import TriggerRule
 from scheduler_app.rules.readiness import Decision, UpstreamCounts
@@ -15,6 +15,7 @@ from scheduler_app.rules.ties import Ties, UnitState
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from scheduler_app.rules.mapping import MappedTask
     from scheduler_app.rules.ties import Unit
 
 Key = tuple[str, int]  # task id, map index
@@ -46,6 +47,8 @@ class RunDecision:
     reason: str  # the same as a sentence; empty while running
     marks: dict[Key, TaskState] = field(default_factory=dict)  # terminal states to write now
     ready: frozenset[Key] = frozenset()  # in ``none``, and their rule lets them start
+    # Mapped tasks whose summary may be expanded, once the length is known; upstream first.
+    expandable: tuple[str, ...] = ()
     deciding_tasks: tuple[str, ...] = ()  # leaves: their instances decide the outcome
     units: dict[str, UnitState] = field(default_factory=dict)  # of transactional groups
 
@@ -58,6 +61,7 @@ def decide_run(
     ties: Ties = ties_module.NONE,
     choices: Mapping[str, object] | None = None,
     given_up: Collection[str] = (),
+    mapped: Mapping[str, MappedTask] = mapping.NO_MAPPING,
 ) -> RunDecision:
     """Marks, ready instances and the outcome, in one walk along the graph.
 
@@ -71,15 +75,19 @@ def decide_run(
     is not in it bars nobody. ``given_up`` names the transactional groups that are not tried again: one
     with a failed task that is not in it keeps the run running until that is decided.
 
+    ``mapped`` holds the tasks that are expanded. Of one that has not been, the summary is never ready:
+    where its rule lets it start, or its group has been expanded above it, it is ``expandable``.
+
     Raises ``DefinitionError`` when tasks wait for each other.
     """
-    board = _Board(upstream, instances, ties, given_up)
+    board = _Board(upstream, instances, ties, given_up, mapped)
     walked = _walk(board, trigger_rules, choices or {})
     deciding = _deciding_tasks(board, ties.beside)
     units = {group_id: board.unit_state(unit) for group_id, unit in ties.units.items()}
     board.is_open_to_question = UnitState.FAILED in units.values()
     stuck = board.undecided_keys()
-    if stuck and not walked.ready and not board.is_anything_under_way():
+    goes_on = bool(walked.ready or walked.expandable) or board.is_anything_under_way()
+    if stuck and not goes_on:
         marks = {**walked.marks, **dict.fromkeys(stuck, TaskState.UPSTREAM_FAILED)}
         return RunDecision(
             state=RunState.FAILED,
@@ -90,13 +98,14 @@ def decide_run(
             deciding_tasks=deciding,
             units=units,
         )
-    if stuck or walked.ready or board.is_anything_under_way():
+    if stuck or goes_on:
         return RunDecision(
             state=RunState.RUNNING,
             code="",
             reason="",
             marks=walked.marks,
             ready=walked.ready,
+            expandable=tuple(walked.expandable),
             deciding_tasks=deciding,
             units=units,
         )
@@ -125,6 +134,7 @@ def _failure(board: _Board, bad: Sequence[str]) -> str:
 class _Walked:
     marks: dict[Key, TaskState] = field(default_factory=dict)
     ready: frozenset[Key] = frozenset()
+    expandable: list[str] = field(default_factory=list)
 
 
 _TOTAL: Final = 0  # places of a tally: [total, success, failed, skipped, upstream_failed, removed]
@@ -152,7 +162,16 @@ class _Board:
         instances: Sequence[InstanceState],
         ties: Ties,
         given_up: Collection[str],
+        mapped: Mapping[str, MappedTask],
     ) -> None:
+        self.mapped = mapped
+        # By task, the states of those instances that others look at one by one: of inputs of mapped tasks
+        # and of members of mapped groups.
+        self.looked_at: dict[str, dict[int, TaskState]] = {
+            task_id: {}
+            for one in mapped.values()
+            for task_id in (*one.inputs, *one.siblings, *([one.task_id] if one.group else ()))
+        }
         self.ties = ties
         self.given_up = frozenset(given_up)
         self.is_open_to_question = False  # whether a transactional group may be tried again
@@ -168,6 +187,8 @@ class _Board:
             if tally is None:
                 tally = self.tallies[task_id] = [0, 0, 0, 0, 0, 0]
             tally[_TOTAL] += 1
+            if mapped and task_id in self.looked_at:
+                self.looked_at[task_id][one.map_index] = none if one.held else state
             if state is none and not one.held:
                 if task_id in upstream:
                     self.undecided.setdefault(task_id, []).append(one.map_index)
@@ -180,25 +201,53 @@ class _Board:
 
     def mark(self, task_id: str, state: TaskState) -> list[Key]:
         """Every undecided instance of the task counts as ended in this state; their keys."""
-        indexes = self.undecided.pop(task_id)
+        return self.mark_some(task_id, self.undecided.pop(task_id), state)
+
+    def mark_some(self, task_id: str, indexes: Sequence[int], state: TaskState) -> list[Key]:
+        """These instances of the task, which are not undecided any more, count as ended so; their keys."""
         self.tallies[task_id][_PLACES[state]] += len(indexes)
+        if task_id in self.looked_at:
+            self.looked_at[task_id].update(dict.fromkeys(indexes, state))
         return [(task_id, index) for index in indexes]
 
-    def upstream_counts(self, task_id: str) -> tuple[int, ...]:
-        """The tallies of its direct upstream, added up; without the setups of a teardown."""
+    def upstream_counts(self, task_id: str, index: int = mapping.SUMMARY) -> tuple[int, ...]:
+        """The tallies of its direct upstream, added up; without the setups of a teardown.
+
+        With ``index`` as the instance of a mapped group with this map index sees them.
+        """
         above = self.upstream[task_id]
-        if self.ties is not ties_module.NONE:
+        if self.ties is not ties_module.NONE or index >= 0:
             own = self.ties.own_setups.get(task_id, ())
-            return self.seen(task_id, [one for one in above if one not in own])
+            return self.seen(task_id, [one for one in above if one not in own], index)
         return _added([self.tallies.get(one, _ABSENT) for one in above])
 
-    def seen(self, task_id: str, above: Iterable[str]) -> tuple[int, ...]:
+    def is_expanded(self, task_id: str) -> bool:
+        """Whether no summary is left of the task, which is one of those that are looked at."""
+        states = self.looked_at[task_id]
+        return bool(states) and states.get(mapping.SUMMARY) in (None, TaskState.REMOVED)
+
+    def of_index(self, task_id: str, above: str, index: int) -> Sequence[int]:
+        """The tally of a task above, as the instance with this map index sees it: of its own, in its group."""
+        own, other = self.mapped.get(task_id), self.mapped.get(above)
+        if index < 0 or not own or not other or not own.group or own.group != other.group:
+            return self.tallies.get(above, _ABSENT)
+        state = self.looked_at[above].get(index)
+        if state is None:
+            return self.tallies.get(above, _ABSENT)
+        tally = [1, 0, 0, 0, 0, 0]
+        if place := _PLACES.get(state):
+            tally[place] = 1
+        return tally
+
+    def seen(
+        self, task_id: str, above: Iterable[str], index: int = mapping.SUMMARY
+    ) -> tuple[int, ...]:
         """The tallies of these tasks as this one sees them, added up."""
         unit_of = self.ties.unit_of
         own = unit_of.get(task_id)
         tallies = []
         for one in above:
-            tally: Sequence[int] = self.tallies.get(one, _ABSENT)
+            tally = self.of_index(task_id, one, index)
             unit = unit_of.get(one)
             if unit is not None and unit != own:
                 tally = _from_outside(tally, self.unit_state(self.ties.units[unit]))
@@ -220,9 +269,9 @@ class _Board:
             return UnitState.SUCCESS
         return UnitState.GIVEN_UP if unit.group_id in self.given_up else UnitState.FAILED
 
-    def has_ended(self, task_id: str, above: Iterable[str]) -> bool:
+    def has_ended(self, task_id: str, above: Iterable[str], index: int = mapping.SUMMARY) -> bool:
         """Whether nothing of these tasks is unfinished, as this one sees them."""
-        return _have_ended(self.seen(task_id, above))
+        return _have_ended(self.seen(task_id, above, index))
 
     def picked(self, task_id: str, choices: Mapping[str, object]) -> Decision:
         """Skip it if a task that picks, and has ended well, did not pick it; wait till all have ended."""
@@ -307,6 +356,9 @@ def _walk(
         rule = trigger_rules.get(task_id, TriggerRule.ALL_SUCCESS)
         if rule not in readiness.KNOWN_RULES:
             continue  # of a newer version: nothing here can say when it may start
+        if board.mapped and task_id in board.mapped:
+            _walk_mapped(board, walked, ready, task_id, rule, choices)
+            continue
         asked = (rule, board.upstream_counts(task_id))
         decision = decided.get(asked) if is_plain else _tied(board, task_id, asked, choices)
         if decision is None:
@@ -320,11 +372,114 @@ def _walk(
     return walked
 
 
+def _walk_mapped(
+    board: _Board,
+    walked: _Walked,
+    ready: list[Key],
+    task_id: str,
+    rule: str,
+    choices: Mapping[str, object],
+) -> None:
+    """The undecided instances of a mapped task are marked, ready, expandable or left undecided."""
+    own = board.mapped[task_id]
+    if mapping.SUMMARY in board.undecided[task_id] and not _walk_summary(
+        board, walked, own, rule, choices
+    ):
+        return
+    indexes = [i for i in board.undecided[task_id] if i != mapping.SUMMARY]
+    if not indexes:
+        return
+    if _looks_at_own_index(board, own):
+        by_decision = _by_own_index(board, own, indexes, rule, choices)
+    else:
+        counts = board.upstream_counts(task_id)
+        by_decision = {_tied(board, task_id, (rule, counts), choices): indexes}
+    waiting = by_decision.pop(Decision.WAIT, [])
+    left = [i for i in board.undecided[task_id] if i == mapping.SUMMARY] + waiting
+    board.undecided[task_id] = left
+    if not left:
+        del board.undecided[task_id]
+    ready.extend((task_id, index) for index in by_decision.pop(Decision.READY, ()))
+    for decision, found in by_decision.items():
+        state = _MARKS[decision]
+        walked.marks.update(dict.fromkeys(board.mark_some(task_id, found, state), state))
+
+
+def _looks_at_own_index(board: _Board, own: MappedTask) -> bool:
+    ties = board.ties
+    above = (
+        *own.siblings,
+        *ties.scopes.get(own.task_id, ()),
+        *ties.setups.get(own.task_id, ()),
+        *ties.own_setups.get(own.task_id, ()),
+    )
+    return bool(own.group) and any(
+        one in board.mapped and board.mapped[one].group == own.group for one in above
+    )
+
+
+def _by_own_index(
+    board: _Board,
+    own: MappedTask,
+    indexes: Sequence[int],
+    rule: str,
+    choices: Mapping[str, object],
+) -> dict[Decision, list[int]]:
+    """The decision on each instance of a mapped group, by what is above it at its own index."""
+    ties, task_id = board.ties, own.task_id
+    is_plain = not any(
+        task_id in of for of in (ties.setups, ties.own_setups, ties.scopes, ties.picked_by)
+    )
+    known: dict[tuple[int, ...], Decision] = {}  # by counts, where nothing else plays a part
+    found: dict[Decision, list[int]] = {}
+    for index in indexes:
+        counts = board.upstream_counts(task_id, index)
+        decision = known.get(counts) if is_plain else None
+        if decision is None:
+            decision = known[counts] = _tied(board, task_id, (rule, counts), choices, index)
+        found.setdefault(decision, []).append(index)
+    return found
+
+
+def _walk_summary(
+    board: _Board, walked: _Walked, own: MappedTask, rule: str, choices: Mapping[str, object]
+) -> bool:
+    """The summary is decided; whether the other instances of the task are still to be asked about."""
+    task_id = own.task_id
+    gate = mapping.gate(
+        [
+            state
+            for one in own.inputs
+            if (state := board.looked_at[one].get(mapping.SUMMARY)) is not None
+        ]
+    )
+    if gate is mapping.Gate.BLOCK:
+        return False
+    if gate is not mapping.Gate.PASS:
+        decision = Decision.SKIP if gate is mapping.Gate.SKIP else Decision.UPSTREAM_FAILED
+    elif own.siblings and all(
+        board.is_expanded(one) or one in walked.expandable for one in own.siblings
+    ):
+        # Each instance follows its own index: what others of the group came to says nothing of it.
+        decision = Decision.READY
+    else:
+        decision = _tied(board, task_id, (rule, board.upstream_counts(task_id)), choices)
+    if decision is Decision.READY:
+        walked.expandable.append(task_id)
+        return True
+    if decision is Decision.WAIT:
+        return True
+    state = _MARKS[decision]
+    walked.marks.update(dict.fromkeys(board.mark(task_id, state), state))
+    return False
+
+
 def _tied(
     board: _Board,
     task_id: str,
     asked: tuple[str, tuple[int, ...]],
     choices: Mapping[str, object],
+    index: int = mapping.SUMMARY,
 ) -> Decision:
     """What picks, setups, the trigger rule and the scope of a teardown say, in that order."""
     rule, counts = asked
@@ -332,12 +487,13 @@ def _tied(
     if (picked := board.picked(task_id, choices)) is not Decision.READY:
         return picked
     if rule != TriggerRule.ALWAYS and (above := ties.setups.get(task_id)):
-        decision = readiness.decide_setups(_counts(board.seen(task_id, above)))
+        decision = readiness.decide_setups(_counts(board.seen(task_id, above, index)))
         if decision is not Decision.READY:
             return decision
     setups = ties.own_setups.get(task_id, ())
-    decision = readiness.decide(rule, _counts(counts), _counts(board.seen(task_id, setups)))
-    if decision is Decision.READY and not board.has_ended(task_id, ties.scopes.get(task_id, ())):
+    decision = readiness.decide(rule, _counts(counts), _counts(board.seen(task_id, setups, index)))
+    scope = ties.scopes.get(task_id, ())
+    if decision is Decision.READY and not board.has_ended(task_id, scope, index):
         return Decision.WAIT
     return decision
 

@@ -82,6 +82,8 @@ class RunView:
     # What the keys of limits are filled in from, and what they came to; read when one is needed.
     of_run: dict[str, Any] | None = None
     keys: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    # Tasks that others map over and that moved since the mapped ones were last compared with them.
+    moved_inputs: set[str] = field(default_factory=set)
 
     def put(self, instance: Instance, *, is_open: bool) -> None:
         """The instance is as given, which is newer than what the view held of it."""
@@ -266,6 +268,8 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
     ti_id = row[1]
     old = view.instances.get(ti_id)
     state = _STATES[row[4]]
+    if row[2] in view.version.mapped_inputs and (old is None or old.state is not state):
+        view.moved_inputs.add(row[2])
     found = Instance(
         ti_id=ti_id,
         task_id=row[2],

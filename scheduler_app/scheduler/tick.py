@@ -12,7 +12,7 @@ from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import RunState, TaskState
-from scheduler_app.scheduler import dispatch_attempts, groups, past, room, run_retries
+from scheduler_app.scheduler import dispatch_attempts, expansion, groups, past, room, run_retries
 from scheduler_app.scheduler.dispatch_attempts import Ready
 from scheduler_app.scheduler.pace import Pace
 from scheduler_app.scheduler.run_timeouts import end_overdue
@@ -136,7 +136,12 @@ class Ticker:
         self._views.forget(stopped)
         outcome.again |= stopped
         outcome.moved_runs |= stopped
-        views = [view for view in views if view.run_id not in stopped]
+        revised = expansion.revise(connection, views)
+        self._views.forget(revised.again)
+        outcome.again |= revised.again
+        outcome.moved_runs |= revised.moved_runs
+        waiting = stopped | revised.again
+        views = [view for view in views if view.run_id not in waiting]
         now = _now(connection)
         ready, ends = _let_go(connection, views, now, outcome)
         self._dispatch(connection, ready, pools, queue_slots, now, outcome)
@@ -264,6 +269,10 @@ def _let_go(
             continue
         _collect(view, decision, now, marks, ready, outcome)
         decided.append((view, decision))
+    expanded = expansion.expand(connection, decided)
+    marks |= expanded.marks
+    outcome.again |= expanded.again
+    outcome.moved_runs |= expanded.moved_runs
     moved = mark_task_instances(connection, marks=marks)
     outcome.moved_runs |= {v.run_id for v in views if not moved.isdisjoint(v.open_ids)}
     _heed_marks(views, marks, moved, outcome)
@@ -308,6 +317,7 @@ def _decide_states(
         ties=view.version.ties,
         choices=view.choices(),
         given_up=groups.given_up(view),
+        mapped=view.version.mapped,
     )
 
 

@@ -10,6 +10,7 @@ from psycopg.rows import tuple_row
 from scheduler_app.rules.board import Graph
 from scheduler_app.rules.definition import FlowDefinition, from_dict
 from scheduler_app.rules.errors import DefinitionError
+from scheduler_app.rules.mapping import MappedTask, mapped_tasks, producers
 from scheduler_app.rules.past import tasks_with_past
 from scheduler_app.rules.ties import NONE, Ties, ties_of
 
@@ -32,6 +33,8 @@ class Version:
     trigger_rules: dict[str, str]
     ties: Ties
     graph: Graph | None  # where a board can keep its runs' readiness: in a flow without ties
+    mapped: dict[str, MappedTask]  # the tasks that are expanded, upstream first
+    mapped_inputs: frozenset[str]  # the tasks whose results they map over
     pools: frozenset[str]
     limited: tuple[TaskDefinition, ...]  # those with limits of their own
     keys: dict[str, tuple[LimitDefinition, ...]]  # of the tasks that have some
@@ -106,6 +109,8 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         else None,
         past=tasks_with_past(definition),
         ties=ties,
+        mapped=mapped_tasks(definition),
+        mapped_inputs=producers(definition),
         pools=frozenset(task.pool for task in definition.tasks),
         limited=limited,
         keys=keys,

@@ -24,6 +24,7 @@ from scheduler_app.rules import values
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.transitions.checkpoint import publish, push
 from scheduler_app.transitions.exclusive import let_go, take_exclusive
+from scheduler_app.worker.items import Place, seen_results
 from scheduler_app.worker.report import storable
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 
 ARTIFACTS_MAX: Final = 100  # of one attempt
+NOWHERE: Final = Place(task_id="", map_index=-1, mapped={})
 
 
 def build_context(
@@ -94,6 +96,7 @@ class Services:
     # Tasks of transactional groups that it is outside of, each with its group: visible once that succeeded.
     hidden: Mapping[str, str] = field(default_factory=dict)
     hide: Callable[[str], str] = str  # secrets in texts that are shown
+    place: Place = NOWHERE  # among the mapped instances of the run
     _results: dict[tuple[str, int], Any] = field(default_factory=dict)
     _published: set[str] = field(default_factory=set)  # keys of artifacts
     _began: float = field(default_factory=time.monotonic)
@@ -104,8 +107,18 @@ class Services:
         return self.saver.once(self._is_mine)
 
     def result(self, task_id: str, map_index: int = -1) -> Any:
-        """The result of a task of this run. Raises ``NotFound`` for a task that it does not have."""
+        """The result of a task of this run; of a mapped one, unless an index is named, the list of them.
+
+        Raises ``NotFound`` for a task that the run does not have.
+        """
         key = (task_id, map_index)
+        if map_index < 0 and task_id in self.place.mapped and key not in self._results:
+            self._check_visible(task_id)
+            self._results[key] = self.saver.once(
+                lambda connection: seen_results(
+                    connection, run_id=self.run_id, task_ids=[task_id], place=self.place
+                )
+            ).get(task_id)
         if key not in self._results:
             self._check_visible(task_id)
             self._results |= self.saver.once(
@@ -218,6 +231,11 @@ class Services:
     ) -> tuple[bool, Any]:
         """Whether there is such a value of a task of this run, and the value; key null: its result."""
         self._check_visible(task_id)
+        if map_index < 0 and task_id in self.place.mapped:
+            index = self.place.index_of(task_id)
+            if index is None:
+                return self._pull_all(task_id, key, include_prior_tries=include_prior_tries)
+            map_index = index
         return self.saver.ask(
             lambda connection: _one(
                 connection,
@@ -292,6 +310,20 @@ class Services:
 
         return self.saver.ask(read)
 
+    def _pull_all(
+        self, task_id: str, key: str | None, *, include_prior_tries: bool
+    ) -> tuple[bool, Any]:
+        """What the instances of a mapped task pushed or returned, as a list in their order."""
+        given = {"run": self.run_id, "task": task_id, "key": key, "prior": include_prior_tries}
+
+        def read(connection: psycopg.Connection[Any]) -> list[Any]:
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                cursor.execute(_ALL_RESULTS if key is None else _ALL_PUSHED, given)
+                return [values.decode(row[1]) for row in cursor.fetchall()]
+
+        found = self.saver.ask(read)
+        return bool(found), found
+
     def _check_visible(self, task_id: str) -> None:
         group_id = self.hidden.get(task_id)
         if group_id is None:
@@ -342,6 +374,23 @@ SELECT p.result FROM task_instance i JOIN attempt p ON p.ti_id = i.id
    AND p.kind = 'task' AND p.is_accepted AND p.outcome = 'success'
    AND (%(prior)s OR (p.id = i.attempt_id AND i.state = 'success'))
  ORDER BY p.fence DESC LIMIT 1
+"""
+
+
+_ALL_PUSHED: Final = """
+SELECT DISTINCT ON (i.map_index) i.map_index, v.value
+  FROM task_instance i JOIN pushed_value v ON v.ti_id = i.id AND v.key = %(key)s
+ WHERE i.run_id = %(run)s AND i.task_id = %(task)s AND i.map_index >= 0
+   AND (%(prior)s OR v.try_number = i.try_number)
+ ORDER BY i.map_index, v.fence DESC
+"""
+_ALL_RESULTS: Final = """
+SELECT DISTINCT ON (i.map_index) i.map_index, p.result
+  FROM task_instance i JOIN attempt p ON p.ti_id = i.id
+ WHERE i.run_id = %(run)s AND i.task_id = %(task)s AND i.map_index >= 0
+   AND p.kind = 'task' AND p.is_accepted AND p.outcome = 'success' AND p.result IS NOT NULL
+   AND (%(prior)s OR (p.id = i.attempt_id AND i.state = 'success'))
+ ORDER BY i.map_index, p.fence DESC
 """
 
 

@@ -13,10 +13,11 @@ from scheduler_app.transitions.trigger import DETAIL_CHARACTERS_MAX
 from scheduler_app.worker.report import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.context import Context
+    from scheduler_app.authoring.mapping import Items
     from scheduler_app.transitions.attempt import Claim
 
 
@@ -37,24 +38,27 @@ def run_task(
     claimed: Claim,
     *,
     bytes_max: int,
+    items: Items | None = None,
+    checked: Callable[[object, Any], Any] = lambda result, encoded: encoded,
 ) -> CameTo:
     """What the task came to. Raises what its code raises, and ``InvalidInput`` for what it hands over.
 
+    ``items`` gives what it maps over; ``checked`` has the last word on a result, and how it is stored.
     All of it may meet code of the user's: triggers and values too.
     """
     try:
         if claimed.next_method is None:
-            result = call.execute(ctx, results)
+            result = call.execute(ctx, results, items)
         else:
             stored = {key: values.decode(value) for key, value in claimed.next_kwargs.items()}
-            result = call.resume(ctx, results, claimed.next_method, stored)
+            result = call.resume(ctx, results, claimed.next_method, stored, items)
     except Defer as wanted:
         return CameTo(wait=_wait(call, wanted, bytes_max))
     except Reschedule as wanted:
         return CameTo(again_after_s=wanted.after_s)
     except Skip as wanted:
         return CameTo(skipped=str(wanted))
-    return CameTo(result=values.encode_result(result, bytes_max))
+    return CameTo(result=checked(result, values.encode_result(result, bytes_max)))
 
 
 def _wait(call: TaskCall, wanted: Defer, bytes_max: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 
 from scheduler_app.authoring import variables
 from scheduler_app.processes import failpoints
-from scheduler_app.rules import callbacks, ties
+from scheduler_app.rules import callbacks, mapping, ties
 from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import TaskState
@@ -32,12 +32,12 @@ from scheduler_app.worker.child import Child, child
 from scheduler_app.worker.context import (
     Services,
     build_context,
-    results_of,
     succeeded_groups,
 )
 from scheduler_app.worker.deferral import CameTo, run_task
 from scheduler_app.worker.folder import REPORT, RUNNING
 from scheduler_app.worker.guard import TaskStopped
+from scheduler_app.worker.items import Place, StoredItems, seen_results
 from scheduler_app.worker.link import GaveUp
 from scheduler_app.worker.load import load_in_time, within
 from scheduler_app.worker.offspring import end_offspring
@@ -47,8 +47,11 @@ from scheduler_app.worker.saver import Saver
 from scheduler_app.worker.variables import WorkerVariables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.flow import Flow
+    from scheduler_app.rules.definition import FlowDefinition
     from scheduler_app.worker.facts import Facts
 
 CLAIM_TRIES: Final = 3  # while nothing stands against the claim any more
@@ -266,10 +269,17 @@ def _call(
     saver: Saver,
 ) -> CameTo:
     """What the user code came to."""
-    hidden = ties.hidden_from(flow.definition(), claimed.task_id)
+    definition = flow.definition()
+    hidden = ties.hidden_from(definition, claimed.task_id)
+    place = Place(
+        task_id=claimed.task_id,
+        map_index=claimed.map_index,
+        mapped=mapping.mapped_tasks(definition),
+    )
     services = Services(
         saver=saver,
         hidden=hidden,
+        place=place,
         delivery=delivery,
         claim=claimed,
         notices=me.notices,
@@ -278,13 +288,13 @@ def _call(
         value_bytes_max=settings.RESULT_BYTES_MAX,
         hide=me.hidden,
     )
-    ctx = build_context(delivery, claimed, flow.definition(), services)
+    ctx = build_context(delivery, claimed, definition, services)
     needed = call.result_task_ids()
     results = {}
     if needed:
         found, succeeded = me.link.ask(
             lambda connection: (
-                results_of(connection, run_id=claimed.run_id, task_ids=needed),
+                seen_results(connection, run_id=claimed.run_id, task_ids=needed, place=place),
                 # As of a task that has not succeeded, nothing is given of a group that has not.
                 succeeded_groups(connection, run_id=claimed.run_id)
                 if hidden.keys() & needed
@@ -293,7 +303,7 @@ def _call(
             give_up=me.guard.asked_to_stop,
         )
         results = {
-            task_id: found[task_id, -1]
+            task_id: found[task_id]
             if task_id not in hidden or hidden[task_id] in succeeded
             else None
             for task_id in needed
@@ -309,9 +319,32 @@ def _call(
         return within(
             me,
             str(delivery.attempt_id),
-            lambda: run_task(call, ctx, results, claimed, bytes_max=settings.RESULT_BYTES_MAX),
+            lambda: run_task(
+                call,
+                ctx,
+                results,
+                claimed,
+                bytes_max=settings.RESULT_BYTES_MAX,
+                items=StoredItems(ask=saver.ask, run_id=claimed.run_id, mapped=place.mapped),
+                checked=_checked_by(task, definition, is_mapped=claimed.task_id in place.mapped),
+            ),
             task.timeout_s,
         )
+
+
+def _checked_by(
+    task: TaskDefinition, definition: FlowDefinition, *, is_mapped: bool
+) -> Callable[[object, Any], Any]:
+    """What looks at a result once more, where others map over it; raises ``InvalidInput``."""
+
+    def checked(result: object, encoded: Any) -> Any:
+        if task.task_id not in mapping.producers(definition):
+            return encoded
+        limit = task.max_map_length or settings.MAX_MAP_LENGTH
+        mapping.check_returned(result, is_mapped=is_mapped, limit=limit, task_id=task.task_id)
+        return encoded if is_mapped else mapping.ordered(encoded)
+
+    return checked
 
 
 def _stored_task(me: Child, claimed: Claim) -> TaskDefinition | None:
