@@ -76,7 +76,7 @@ class World:
         flow.save()
         return flow
 
-    def run(self, flow: Flow, run_key: str = "r1") -> int:
+    def run(self, flow: Flow, run_key: str = "r1", *, conf: Mapping[str, Any] | None = None) -> int:
         """A queued run of the flow."""
         assert flow.current_version is not None
         now = timezone.now()
@@ -92,7 +92,7 @@ class World:
                     logical_date=now,
                     data_interval_start=now,
                     data_interval_end=now,
-                    conf={},
+                    conf=dict(conf or {}),
                 ),
                 definition=from_dict(flow.current_version.definition),
             )

@@ -76,11 +76,30 @@ class TaskInstanceSerializer(StandingSerializer):
     progress = ProgressSerializer(allow_null=True)
 
 
+class WhyHolderSerializer(serializers.Serializer[Any]):
+    """A task instance that holds what this one waits for."""
+
+    name = serializers.CharField(allow_null=True)
+    ti = serializers.IntegerField(allow_null=True)
+    run = serializers.IntegerField(allow_null=True)
+    slots = serializers.IntegerField()
+    state = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+
+
 class WhySerializer(serializers.Serializer[Any]):
-    """What happened to it or what it waits for, in one sentence, and by which rule."""
+    """What happened to it or what it waits for, in one sentence, and by which rule.
+
+    Where it waits for room: since when, who holds it (longest first, some of ``holders_total``), and
+    how many others come first.
+    """
 
     rule = serializers.CharField()
     sentence = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    holders = WhyHolderSerializer(many=True)
+    holders_total = serializers.IntegerField()
+    before = serializers.IntegerField()
 
 
 class TaskInstanceDetailSerializer(TaskInstanceSerializer):

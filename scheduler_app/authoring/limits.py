@@ -17,9 +17,9 @@ SLOTS_MAX: Final = 1_000_000
 class Limit:
     """At most ``slots`` executions at once that have the same key, of whatever flow.
 
-    ``key`` may name ``{params[...]}``, ``{conf[...]}``, ``{item}`` or ``{item[...]}`` of a mapped
-    task, ``{flow_id}``, ``{run_id}``, ``{task_id}``, ``{map_index}`` and ``{ds}``. Operators can give
-    a key another number. Raises ``DefinitionError``.
+    ``key`` may name ``{params[...]}``, ``{conf[...]}``, ``{flow_id}``, ``{run_id}``, ``{task_id}``,
+    ``{map_index}``, ``{map_label}`` (what a mapped instance is called, made of its arguments) and
+    ``{ds}``. Operators can give a key another number. Raises ``DefinitionError``.
     """
 
     def __init__(self, key: str, slots: int) -> None:

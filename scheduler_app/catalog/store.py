@@ -45,16 +45,25 @@ def store(
     """The file's flows have their versions, and its row says what is wrong.
 
     The first file that defines a flow owns it. Whatever a file that could not be loaded defined
-    before stays, and so does the last good version of a flow that is faulty now.
+    before stays, and so does the last good version of a flow that is faulty now, or that names a
+    pool which does not exist.
     """
     outcome = Outcome()
     faults = list(loaded.faults)
     flow_ids: list[str] = []
+    refused: list[str] = []
     if loaded.flows:
         source = _source(loaded)
         known = pools(connection)
         shards = shard_count(connection)
         for definition in loaded.flows:
+            unknown = {task.pool for task in definition.tasks} - known
+            if unknown:
+                # Its tasks would wait for ever.
+                outcome.unknown_pools |= unknown
+                faults += _unknown_pools(definition, loaded.path, known)
+                refused.append(definition.flow_id)
+                continue
             stored = store_version(
                 connection,
                 definition=definition,
@@ -68,11 +77,9 @@ def store(
                 faults.append(_owned_elsewhere(definition, loaded.path, stored.owner))
                 continue
             flow_ids.append(definition.flow_id)
-            faults += _unknown_pools(definition, loaded.path, known)
-            outcome.unknown_pools |= {task.pool for task in definition.tasks} - known
     folder = str(loaded.folder)
     if loaded.is_loaded:
-        kept = [*flow_ids, *loaded.faulty_flow_ids]
+        kept = [*flow_ids, *refused, *loaded.faulty_flow_ids]
         outcome.removed = tuple(
             remove_flows(connection, folder=folder, path=loaded.path, except_flow_ids=kept)
         )
@@ -126,7 +133,7 @@ def _unknown_pools(
             "line": task.line or 1,
             "message": (
                 f"Task {task.task_id!r} of flow {definition.flow_id!r} names pool {task.pool!r},"
-                " which does not exist; it will wait."
+                " which does not exist; this version of the flow is not registered."
             ),
             "remedy": f"Create the pool, or use one of: {', '.join(sorted(known))}.",
         }

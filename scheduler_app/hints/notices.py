@@ -46,7 +46,7 @@ class Notices:
     def wake(self, runs: Iterable[int] = (), **more: object) -> None:
         """Some scheduler will look at these runs soon.
 
-        ``more``: events=1, flows=1, leases=1, callbacks=1, by_itself=1 (see ``both``).
+        ``more``: events=1, flows=1, leases=1, callbacks=1, room=1, by_itself=1 (see ``both``).
         """
         self._send(WAKE, {"runs": list(runs), **more})
 

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
-from scheduler_app.models import TaskInstance
+from scheduler_app.models import Flow, TaskInstance
 from scheduler_app.operations.reasons import check_reason
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from scheduler_app.transitions import pool as moves
@@ -21,6 +21,7 @@ DEFAULT_POOL: Final = "default"
 NAME_CHARACTERS_MAX: Final = 250
 DESCRIPTION_CHARACTERS_MAX: Final = 1000
 SLOTS_MAX: Final = 1_000_000
+FLOWS_NAMED: Final = 5
 
 _notices = Notices(settings.CACHE_URL)
 
@@ -45,6 +46,7 @@ def create_pool(
         if not moves.create_pool(connection.connection, name=name, **values):
             raise Conflict(f"There is a pool {name!r} already.", field="name")
         _tell("pool.create", name, actor, why, before=None, after=values)
+        transaction.on_commit(lambda: _notices.wake(room=1))
 
 
 def change_pool(
@@ -58,7 +60,8 @@ def change_pool(
 ) -> None:
     """The pool is as said; what is null stays. Raises ``InvalidInput`` and ``NotFound``.
 
-    Fewer slots than are taken stop nothing: they are given back as what runs ends.
+    Fewer slots than are taken stop nothing: none starts until what runs has given enough back. Where
+    there is more room, what waits for it is looked at at once.
     """
     why = check_reason(reason)
     said = {"slots": slots, "description": description, "include_deferred": include_deferred}
@@ -73,10 +76,15 @@ def change_pool(
             return
         moves.change_pool(connection.connection, name=name, **after)
         _tell("pool.change", name, actor, why, before=before, after=after)
+        if after["slots"] > before["slots"] or before["include_deferred"]:
+            transaction.on_commit(lambda: _notices.wake(room=1))
 
 
 def delete_pool(*, name: str, actor: str, reason: str) -> None:
-    """The pool is gone. Raises ``NotFound``, and ``NotAllowed`` while unfinished tasks are in it."""
+    """The pool is gone.
+
+    Raises ``NotFound``, and ``NotAllowed`` while flows name it or unfinished tasks are in it.
+    """
     why = check_reason(reason)
     if name == DEFAULT_POOL:
         raise NotAllowed("The default pool cannot be deleted.", field="name")
@@ -85,6 +93,14 @@ def delete_pool(*, name: str, actor: str, reason: str) -> None:
         before = moves.lock_pool(connection.connection, name=name)
         if before is None:
             raise NotFound(f"there is no pool {name!r}", field="name")
+        flows = _flows_with(name)
+        if flows:
+            shown = ", ".join(flows[:FLOWS_NAMED]) + (", ..." if len(flows) > FLOWS_NAMED else "")
+            raise NotAllowed(
+                f"{len(flows)} flows name pool {name!r} ({shown}): take it out of them first. Without"
+                " their pool their tasks would never start.",
+                field="name",
+            )
         waiting = TaskInstance.objects.filter(is_open=True, pool=name)[:1000].count()
         if waiting:
             raise NotAllowed(
@@ -94,6 +110,14 @@ def delete_pool(*, name: str, actor: str, reason: str) -> None:
             )
         moves.delete_pool(connection.connection, name=name)
         _tell("pool.delete", name, actor, why, before=before, after=None)
+
+
+def _flows_with(name: str) -> list[str]:
+    """The flows whose current version has a task in the pool, by id."""
+    found = Flow.objects.filter(
+        removed_at__isnull=True, current_version__definition__tasks__contains=[{"pool": name}]
+    )
+    return list(found.order_by("flow_id").values_list("flow_id", flat=True))
 
 
 def _check_name(name: str) -> None:

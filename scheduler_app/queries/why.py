@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ from django.db import connection
 
 from scheduler_app import sql
 from scheduler_app.models import Attempt, FlowVersion, TaskInstance
+from scheduler_app.queries import slots as holding
 from scheduler_app.queries import task_instances
 from scheduler_app.rules import graph, ties, values, why
 from scheduler_app.rules.definition import TriggerRule, from_dict
@@ -32,7 +34,10 @@ def why_of(scope: Scope, ti: int) -> why.Why:
 
 
 def explain(scope: Scope, row: task_instances.TaskInstanceRow) -> why.Why:
-    """The same for a row that the reader has already; its facts are read anew, in one statement."""
+    """The same for a row that the reader has already; its facts are read anew, in one statement.
+
+    Who holds what it waits for, where it waits for room, is read in another.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             sql.load("facts_of_task_instance"),
@@ -40,14 +45,38 @@ def explain(scope: Scope, row: task_instances.TaskInstanceRow) -> why.Why:
                 "ti": row.id,
                 "alive_s": settings.JOB_ALIVE_S,
                 "dead_after_s": settings.HEARTBEAT_DEAD_AFTER_S,
-                "holders_max": HOLDERS_MAX,
             },
         )
         found = cursor.fetchone()
     if found is None:  # gone since
         return why.explain(why.Facts(state=row.state_beneath, decider=""))
     read = json.loads(found[0]) if isinstance(found[0], str) else found[0]
-    return why.explain(_facts(scope, row, read))
+    facts = _facts(scope, row, read)
+    slots = slots_waited_for(row)
+    if slots is not None:
+        found_holders = holding.holders(scope, slots, limit=HOLDERS_MAX)
+        facts = replace(
+            facts,
+            holders=tuple(_holder(one) for one in found_holders.rows),
+            holders_total=found_holders.total,
+            before=holding.before(ti=row.id) if slots.pool or slots.queue else 0,
+        )
+    return why.explain(facts)
+
+
+def slots_waited_for(row: task_instances.TaskInstanceRow) -> holding.Slots | None:
+    """What the slots are of that the task instance waits for; none if it does not wait for room."""
+    if row.state_beneath not in _READY:
+        return None
+    of = holding.Slots(
+        pool=row.pool, run=row.run, flow=row.flow_id, task=row.task_id, queue=row.queue
+    )
+    return holding.what_is_waited_for(row.wait, of=of)
+
+
+_READY: Final = frozenset(
+    {TaskState.SCHEDULED, TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE}
+)
 
 
 def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, Any]) -> why.Facts:
@@ -94,7 +123,6 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         undecided_by=undecided_by,
         attempt=_attempt(read["attempt"]),
         trigger=_trigger(read["trigger"]),
-        holders=tuple(_holder(scope, one) for one in read["holders"] or ()),
         queue_workers=read["queue_workers"],
     )
 
@@ -233,12 +261,15 @@ def _trigger(read: Mapping[str, Any] | None) -> why.TriggerFacts | None:
     )
 
 
-def _holder(scope: Scope, read: Mapping[str, Any]) -> why.Holder:
-    is_seen = scope.flow_ids is None or read["flow_id"] in scope.flow_ids
-    index = "" if read["map_index"] is None or read["map_index"] < 0 else f" [{read['map_index']}]"
-    name = f"{read['flow_id']} {read['run_key']} {read['task_id']}{index}"
+def _holder(row: holding.HolderRow) -> why.Holder:
+    index = "" if row.map_index < 0 else f" [{row.map_label or row.map_index}]"
     return why.Holder(
-        name=name if is_seen else None, slots=read["slots"], since=_moment(read["since"])
+        name=f"{row.flow_id} {row.run_key} {row.task_id}{index}",
+        slots=row.slots,
+        since=row.since,
+        ti=row.ti,
+        run=row.run,
+        state=row.state,
     )
 
 

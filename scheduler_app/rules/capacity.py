@@ -117,18 +117,22 @@ def choose(
         if members:
             line = Line(kind.priority, kind.flow_id, kind.pool)
             lines.setdefault(line, []).append(_Group(kind, members))
-    turns: list[tuple[int, int, datetime, int, Line]] = []
+    # Priority, how often it was served in this round, since when it waits or is served (the latter comes
+    # after whoever waits since that very moment), the lowest id.
+    turns: list[tuple[int, int, datetime, bool, int, Line]] = []
     for line, groups in lines.items():
         heapify(groups)
         head = groups[0].members[0]
-        since = max(head.since, last.get(line, head.since))
-        turns.append((-line.priority, 0, since, head.ti_id, line))
+        before = last.get(line)
+        is_served = before is not None and before >= head.since
+        since = before if before is not None and is_served else head.since
+        turns.append((-line.priority, 0, since, is_served, head.ti_id, line))
     heapify(turns)
     chosen: list[int] = []
     waiting: dict[int, Wait] = {}
     served_now: set[Line] = set()
     while turns:
-        _, turn, since, _, line = heappop(turns)
+        _, turn, since, is_served, _, line = heappop(turns)
         groups = lines[line]
         while groups:
             group = groups[0]
@@ -151,7 +155,7 @@ def choose(
                 heappush(groups, group)
             if groups:
                 head_id = groups[0].head.ti_id
-                heappush(turns, (-line.priority, turn + 1, since, head_id, line))
+                heappush(turns, (-line.priority, turn + 1, since, is_served, head_id, line))
             break
     return Choice(chosen=tuple(chosen), waiting=waiting, served=frozenset(served_now))
 

@@ -1,6 +1,6 @@
 """Keys of limits: a text with names in braces, filled in from a run without any code of its flow.
 
-``customer:{params[customer]}``, ``{flow_id}/{item[region]}``. Everything fills in to some key: what is
+``customer:{params[customer]}``, ``{flow_id}/{map_label}``. Everything fills in to some key: what is
 not there is empty, what is no text is its JSON.
 """
 
@@ -13,8 +13,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 KEY_CHARACTERS_MAX: Final = 250
-NAMES: Final = ("params", "conf", "item", "flow_id", "run_id", "task_id", "map_index", "ds")
-DEEP: Final = ("params", "conf", "item")  # of which keys may be named
+NAMES: Final = (
+    "params",
+    "conf",
+    "flow_id",
+    "run_id",
+    "task_id",
+    "map_index",
+    "map_label",
+    "ds",
+)
+DEEP: Final = ("params", "conf")  # of which keys may be named
 ANY: Final = "*"  # at the end of a rule of an operator: whatever follows
 
 _FIELD: Final = re.compile(r"\{([a-z_]+)((?:\[[^\[\]{}]+\])*)\}")
@@ -39,7 +48,7 @@ def fault(text: object) -> tuple[str, str] | None:
             return f"there is no {name!r}", f"Use one of: {', '.join(NAMES)}."
         if keys and name not in DEEP:
             return f"{name} has no keys", f"Only {', '.join(DEEP)} are looked into."
-        if not keys and name in ("params", "conf"):
+        if not keys and name in DEEP:
             return f"{name} as a whole is no key", f"Name one of them: {{{name}[customer]}}."
     if "{" in _FIELD.sub("", text) or "}" in _FIELD.sub("", text):
         return "its braces do not close around a name", "Write {params[customer]}."

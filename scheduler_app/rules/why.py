@@ -5,7 +5,7 @@ Times in a sentence are moments in UTC and never ages, so that the same facts gi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,10 @@ class Why:
 
     rule: str
     sentence: str
+    since: datetime | None = None  # how long it has waited for room
+    holders: Sequence[Holder] = ()  # who holds what it waits for, longest first: some of them
+    holders_total: int = 0
+    before: int = 0  # how many wait for the same pool and come first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,9 @@ class Holder:
     name: str | None  # flow, run and task
     slots: int
     since: datetime | None
+    ti: int | None = None
+    run: int | None = None
+    state: str = "running"  # running, queued or deferred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +145,9 @@ class Facts:
     undecided_by: Sequence[str] = ()  # branches and gates before it that have not ended
     attempt: AttemptFacts | None = None
     trigger: TriggerFacts | None = None
-    holders: Sequence[Holder] = ()  # longest first
+    holders: Sequence[Holder] = ()  # longest first: some of them
+    holders_total: int = 0
+    before: int = 0  # how many wait for its pool and come first
     pool_size: int | None = None
     queue_workers: int = 0  # alive, on its queue
 
@@ -249,7 +258,7 @@ def _scheduled(facts: Facts) -> Why:
     before = _what_came_before(facts)
     if facts.wait_code is not None:
         room = _waits_for_room(facts)
-        return Why(rule=room.rule, sentence=_then(before, room.sentence))
+        return replace(room, sentence=_then(before, room.sentence))
     if before:
         return Why(rule=_rule_before(facts), sentence=_then(before, f"{_looks(facts)}."))
     since = f" since {_at(facts.ready_at)}" if facts.ready_at else ""
@@ -302,16 +311,34 @@ def _waits_for_room(facts: Facts) -> Why:
     detail = facts.wait_detail or f"It waits for {_words(facts.wait_code)}."
     since = f" (since {_at(facts.wait_since)})" if facts.wait_since else ""
     held = ""
-    if facts.wait_code in (capacity.POOL_FULL, capacity.RUN_LIMIT) and facts.holders:
-        what = (
-            f"the slots of pool {facts.pool}"
-            if facts.wait_code == capacity.POOL_FULL
-            else "its places"
-        )
-        held = f"; {what} are held by {_holders(facts.holders)}"
+    what = _HELD_WORDS.get(facts.wait_code or "")
+    if what and facts.holders:
+        more = max(0, facts.holders_total - len(facts.holders))
+        held = f"; {what.format(pool=facts.pool)} are held by {_holders(facts.holders, more)}"
     elif facts.wait_code == capacity.QUEUE_FULL:
         held = f"; {_workers(facts)}"
-    return Why(rule=str(facts.wait_code), sentence=f"{detail.rstrip('.')}{since}{held}.")
+    if facts.before:
+        others = "1 other that waits" if facts.before == 1 else f"{facts.before} others that wait"
+        held += f"; {others} for this pool with a higher priority, or for longer, come{'s' if facts.before == 1 else ''} first"
+    return Why(
+        rule=str(facts.wait_code),
+        sentence=f"{detail.rstrip('.')}{since}{held}.",
+        since=facts.wait_since,
+        holders=facts.holders,
+        holders_total=max(facts.holders_total, len(facts.holders)),
+        before=facts.before,
+    )
+
+
+_HELD_WORDS: Final[dict[str, str]] = {
+    capacity.POOL_FULL: "the slots of pool {pool}",
+    capacity.POOL_KEPT: "the slots of pool {pool}",
+    capacity.RUN_LIMIT: "its places",
+    capacity.FLOW_LIMIT: "the places of its flow",
+    capacity.TASK_LIMIT: "the places of its task",
+    capacity.TASK_RUN_LIMIT: "the places of its task",
+    capacity.KEY_LIMIT: "the slots of the key",
+}
 
 
 def _queued(facts: Facts) -> Why:
@@ -410,12 +437,14 @@ def _deferred(facts: Facts) -> Why:
 
 def _up_for_retry(facts: Facts) -> Why:
     due = facts.next_retry_at
+    room = Why(rule="", sentence="")
     if due is None:
         following = "the next one follows"
     elif facts.now is not None and due <= facts.now:
         following = f"the next one is due since {_at(due)}"
         if facts.wait_code is not None:
-            following += f" and waits: {_lower(_waits_for_room(facts).sentence).rstrip('.')}"
+            room = _waits_for_room(facts)
+            following += f" and waits: {_lower(room.sentence).rstrip('.')}"
         elif facts.decider is None:
             following += f", but no scheduler holds the lease of shard {facts.shard}"
     else:
@@ -423,7 +452,7 @@ def _up_for_retry(facts: Facts) -> Why:
     sentence = f"{_how_it_failed(facts)}; {following}."
     if follows := told_follows(facts.next_retry_why or {}):
         sentence += f" {_upper(_said(follows))}."
-    return Why(rule="retry", sentence=sentence)
+    return replace(room, rule="retry", sentence=sentence)
 
 
 def _up_for_reschedule(facts: Facts) -> Why:
@@ -703,13 +732,13 @@ def _upstream(unfinished: Sequence[Upstream]) -> str:
 _STATE_WORDS: Final[dict[str, str]] = {TaskState.NONE: "not started"}
 
 
-def _holders(holders: Sequence[Holder]) -> str:
+def _holders(holders: Sequence[Holder], unread: int) -> str:
     shown = [
         f"{one.name or 'a task of a flow that you may not see'}"
         f" ({_slots(one.slots)}, since {_at(one.since)})"
         for one in holders[:NAMED_MAX]
     ]
-    more = len(holders) - NAMED_MAX
+    more = len(holders) - NAMED_MAX + unread
     return f"{', '.join(shown)} and {more} more" if more > 0 else ", ".join(shown)
 
 

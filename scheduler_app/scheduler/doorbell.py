@@ -28,6 +28,7 @@ class Wake:
     flows: bool = False
     leases: bool = False  # one was given up, or somebody came who has none
     callbacks: bool = False
+    room: bool = False  # a pool or a limit has more slots
 
 
 class Doorbell:
@@ -55,6 +56,7 @@ class Doorbell:
         leases: bool = False,
         callbacks: bool = False,
         by_itself: bool = False,
+        room: bool = False,
     ) -> None:
         """As if a hint had arrived; also used by this process's own threads."""
         with self._lock:
@@ -65,6 +67,7 @@ class Doorbell:
             self._wake.flows |= flows
             self._wake.leases |= leases
             self._wake.callbacks |= callbacks
+            self._wake.room |= room
         self._rang.set()
 
     def wait(self, timeout_s: float) -> Wake:
@@ -117,4 +120,5 @@ class Doorbell:
             leases=bool(hint.get("leases")),
             callbacks=bool(hint.get("callbacks")),
             by_itself=bool(hint.get("by_itself")),
+            room=bool(hint.get("room")),
         )

@@ -223,7 +223,8 @@ def _fill_in_keys(connection: psycopg.Connection[Any], asked: Sequence[Ready]) -
                     "run_id": run_key,
                     "ds": "" if logical_date is None else logical_date.strftime("%Y-%m-%d"),
                 }
-        found = {r.instance.ti_id: _keys(r.view, r.instance) for r in asked}
+        labels = _labels(cursor, asked)
+        found = {r.instance.ti_id: _keys(r.view, r.instance, labels) for r in asked}
         cursor.execute(
             "SELECT key, slots FROM key_limit WHERE key = ANY(%s) OR key LIKE '%%*'",
             [sorted({key for keys in found.values() for key, _ in keys})],
@@ -235,7 +236,24 @@ def _fill_in_keys(connection: psycopg.Connection[Any], asked: Sequence[Ready]) -
         )
 
 
-def _keys(view: RunView, instance: Instance) -> tuple[tuple[str, int], ...]:
+def _labels(cursor: psycopg.Cursor[Any], asked: Sequence[Ready]) -> dict[int, str | None]:
+    """What the mapped instances are called whose keys name that and are not known yet."""
+    new = [
+        r.instance.ti_id
+        for r in asked
+        if r.instance.ti_id not in r.view.keys
+        and r.instance.map_index >= 0
+        and any("{map_label}" in one.key for one in r.view.version.keys[r.instance.task_id])
+    ]
+    if not new:
+        return {}
+    cursor.execute("SELECT id, map_label FROM task_instance WHERE id = ANY(%s)", [new])
+    return dict(cursor.fetchall())
+
+
+def _keys(
+    view: RunView, instance: Instance, labels: Mapping[int, str | None]
+) -> tuple[tuple[str, int], ...]:
     """The keys, each with the task's own number; what one run says of them never changes."""
     known = view.keys.get(instance.ti_id)
     if known is None:
@@ -243,6 +261,7 @@ def _keys(view: RunView, instance: Instance) -> tuple[tuple[str, int], ...]:
             **(view.of_run or {}),
             "task_id": instance.task_id,
             "map_index": instance.map_index,
+            "map_label": labels.get(instance.ti_id) or str(instance.map_index),
         }
         known = tuple(
             (limits.key(one.key, values), one.slots) for one in view.version.keys[instance.task_id]

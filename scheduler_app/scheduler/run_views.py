@@ -286,10 +286,15 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
         priority=row[13],
         next_retry_at=row[14],
         wait_mark=row[15],
-        ready_since=old.ready_since if old is not None and old.state is state else None,
+        ready_since=old.ready_since if old is not None and _waits_on(old.state, state) else None,
     )
     view.put(found, is_open=row[16])
 
 
 def _belongs(ids: set[int], ti_id: int, whether: bool) -> None:
     (ids.add if whether else ids.discard)(ti_id)
+
+
+def _waits_on(before: TaskState, now: TaskState) -> bool:
+    """Whether what was ready then is ready since then: the note of a wait alone moves none on."""
+    return before is now or (before is TaskState.NONE and now is TaskState.SCHEDULED)

@@ -169,7 +169,7 @@ class Scheduler:
         connection = self._connect()
         self._dirty |= wake.runs
         self._ticker.doubt(wake.acted_on)
-        if wake.runs:
+        if wake.runs or wake.room:
             # Something moved: there may be room for those that had none.
             self._dirty |= self._waiting
         if wake.leases or now >= self._next["balance"]:

@@ -1,7 +1,7 @@
 -- Facts of a task instance: everything that the sentence about it needs, as one JSON object, read in one
 -- snapshot: itself, its run, its current attempt with the event that ended it, its trigger, the freeze
--- and the lease over it, its upstream by task and state, and who holds what it waits for.
--- Parameters: ti (id), alive_s (of a job's heartbeat), dead_after_s (of an attempt's), holders_max.
+-- and the lease over it, and its upstream by task and state.
+-- Parameters: ti (id), alive_s (of a job's heartbeat), dead_after_s (of an attempt's).
 -- Walks: primary keys, task_instance_unique, attempt_live, executor_event_of_attempt, trigger_unique.
 SELECT jsonb_build_object(
   'now', clock_timestamp(),
@@ -40,13 +40,6 @@ SELECT jsonb_build_object(
            jsonb_path_query_first(v.definition, '$.tasks[*] ? (@.task_id == $id).upstream',
                                   jsonb_build_object('id', i.task_id))))
        GROUP BY 1, 2) u),
-  'holders', CASE WHEN i.wait->>'code' IN ('pool_full', 'run_limit') THEN (
-      SELECT coalesce(jsonb_agg(to_jsonb(h) ORDER BY h.since), '[]') FROM (
-        SELECT hr.flow_id, hr.run_key, h.task_id, h.map_index, h.pool_slots AS slots, h.issued_at AS since
-          FROM attempt h JOIN run hr ON hr.id = h.run_id
-         WHERE h.is_live AND h.kind = 'task' AND h.filter_code IS NULL AND h.pool_slots > 0
-           AND CASE i.wait->>'code' WHEN 'pool_full' THEN h.pool = i.pool ELSE h.run_id = i.run_id END
-         ORDER BY h.issued_at LIMIT %(holders_max)s) h) END,
   'queue_workers', (SELECT count(*) FROM job w
      WHERE w.kind = 'worker' AND w.ended_at IS NULL AND job_is_alive(w.ended_at, w.heartbeat_at, %(alive_s)s)
        AND w.detail->'queues' @> to_jsonb(i.queue::text)))

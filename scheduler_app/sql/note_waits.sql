@@ -5,7 +5,11 @@ UPDATE task_instance i
    SET state = CASE WHEN i.state = 'none' THEN 'scheduled' ELSE i.state END,
        ready_at = coalesce(i.ready_at, clock_timestamp()),
        wait = jsonb_build_object('code', u.code, 'detail', u.detail,
-                                 'since', coalesce(i.ready_at, clock_timestamp()))
+                                 'since', CASE
+           WHEN i.state IN ('up_for_retry', 'up_for_reschedule')
+             THEN coalesce(i.next_retry_at, clock_timestamp())
+           WHEN i.attempt_id IS NULL THEN coalesce(i.ready_at, clock_timestamp())
+           ELSE coalesce((i.wait->>'since')::timestamptz, clock_timestamp()) END)
               || CASE WHEN u.about IS NULL THEN '{}' ELSE jsonb_build_object('about', u.about) END
   FROM unnest(%(ti)s::bigint[], %(code)s::text[], %(detail)s::text[], %(about)s::text[])
     AS u(ti, code, detail, about)

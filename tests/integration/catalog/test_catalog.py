@@ -227,10 +227,17 @@ def test_a_file_that_vanished_while_nobody_looked_is_noticed_at_the_next_start(
     assert Flow.objects.get(flow_id="one").removed_at is not None
 
 
-def test_an_unknown_pool_is_told_and_the_flow_is_stored(folder: Path, catalog: Catalog) -> None:
+def test_an_unknown_pool_is_told_and_the_last_good_version_stays(
+    folder: Path, catalog: Catalog
+) -> None:
+    _write(folder, "one.py", GOOD.format(name="one"))
+    _write(folder, "two.py", GOOD.format(name="two").replace("@task", '@task(pool="nowhere")'))
+    catalog.scan_once()
+    assert not Flow.objects.filter(flow_id="two").exists()
     _write(folder, "one.py", GOOD.format(name="one").replace("@task", '@task(pool="nowhere")'))
     catalog.scan_once()
-    assert Flow.objects.filter(flow_id="one").exists()
+    assert Flow.objects.get(flow_id="one").removed_at is None
+    assert FlowVersion.objects.count() == 1
     (error,) = _errors("one.py")
     assert "nowhere" in error["message"]
     assert "default" in error["remedy"]
@@ -312,13 +319,12 @@ def test_a_file_gets_the_flow_when_its_owner_goes(folder: Path, catalog: Catalog
     assert _errors("b.py") == []
 
 
-def test_the_warning_of_a_missing_pool_goes_when_the_pool_is_made(
-    folder: Path, catalog: Catalog
-) -> None:
+def test_a_flow_is_registered_when_its_missing_pool_is_made(folder: Path, catalog: Catalog) -> None:
     _write(folder, "one.py", GOOD.format(name="one").replace("@task", '@task(pool="later")'))
     catalog.scan_once()
     catalog.recheck(ScanReport())
     assert catalog.scan_once().loaded == 0
+    assert not FlowVersion.objects.exists()
     Pool.objects.create(name="later", slots=1)
     catalog.recheck(ScanReport())
     assert catalog.scan_once().loaded == 1

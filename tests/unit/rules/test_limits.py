@@ -11,7 +11,7 @@ from scheduler_app.rules import limits
 VALUES: dict[str, Any] = {
     "params": {"customer": "acme", "n": 3, "deep": {"a": [1, {"b": "x"}]}, "off": None, "on": True},
     "flow_id": "f",
-    "item": {"region": "eu"},
+    "map_label": "eu",
     "map_index": -1,
 }
 
@@ -21,11 +21,11 @@ VALUES: dict[str, Any] = {
     [
         ("plain", "plain"),
         ("customer:{params[customer]}", "customer:acme"),
-        ("{flow_id}/{item[region]}", "f/eu"),
+        ("{flow_id}/{map_label}", "f/eu"),
         ("n:{params[n]}:{params[on]}:{map_index}", "n:3:true:-1"),
         ("x:{params[deep][a][1][b]}", "x:x"),
         ("x:{params[deep]}", 'x:{"a":[1,{"b":"x"}]}'),
-        ("x:{params[off]}:{params[gone]}:{item[no][way]}", "x:::"),
+        ("x:{params[off]}:{params[gone]}:{conf[no][way]}", "x:::"),
     ],
 )
 def test_names_are_filled_in(text: str, key: str) -> None:
