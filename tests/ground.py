@@ -118,7 +118,8 @@ def ground(
         },
     )
     drill = Drill(name="test", summary="a test of faults", play=lambda stage: None)
-    readymade.fill(stack.data_dir)
+    if "DATABASE_URL" not in (environment or {}):
+        readymade.fill(stack.data_dir)
     try:
         stack.start(list(points))
         yield Ground(drill, stack, ttl_s=TTL_S, options={}, say=print)

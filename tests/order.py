@@ -55,6 +55,11 @@ def in_order(units: Mapping[str, int], seconds: Mapping[str, float]) -> list[str
     return sorted(units, key=lambda unit: (-expected_s(unit), unit))
 
 
+def _known() -> dict[str, float]:
+    seconds: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8"))
+    return seconds
+
+
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc] # it has no types
     """Hands out the longest unit that is left, of the process's own half while there is one."""
 
@@ -75,9 +80,8 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc] # it has no types
         super()._assign_work_unit(node)
 
     def _sort(self) -> None:
-        seconds = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.exists() else {}
         units = {unit: len(tests) for unit, tests in self.workqueue.items()}
-        for unit in in_order(units, seconds):
+        for unit in in_order(units, _known()):
             self.workqueue.move_to_end(unit)
 
 
@@ -98,12 +102,13 @@ class Told:
             reporter.flush()
 
     def pytest_sessionfinish(self) -> None:
-        """The table is what this run took, if that was asked for."""
+        """The table has what this run took, if that was asked for."""
         if self._config.getoption("keep_seconds"):
+            units = {**_known(), **{unit: round(s, 1) for unit, s in self.seconds.items()}}
             kept = {
-                unit: round(seconds, 1)
-                for unit, seconds in sorted(self.seconds.items())
-                if seconds >= KEPT_FROM_S
+                unit: s
+                for unit, s in sorted(units.items())
+                if s >= KEPT_FROM_S and (self._config.rootpath / unit.split("::", 1)[0]).exists()
             }
             SECONDS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 

@@ -48,7 +48,7 @@ def free_port() -> int:
 
 
 def wait_for(
-    what: str, condition: Callable[[], Any], *, within_s: float = 30.0, every_s: float = 0.1
+    what: str, condition: Callable[[], Any], *, within_s: float = 60.0, every_s: float = 0.1
 ) -> Any:
     """The first true value of ``condition``; fails with ``what`` when there is none in time."""
     deadline = time.monotonic() + within_s

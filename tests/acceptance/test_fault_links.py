@@ -22,6 +22,7 @@ import psycopg
 import pytest
 
 from scheduler_app.drills.ledger import END, START, boot_clock_s
+from scheduler_app.launch import embedded
 from scheduler_app.sql import load
 from tests.ground import Ground, ground
 from tests.proxy import Proxy
@@ -94,7 +95,7 @@ def links() -> Iterator[Links]:
     (port,) = parse_qs(urlsplit(address).query)["port"]
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {DATABASE}")
+        connection.execute(f"CREATE DATABASE {DATABASE} TEMPLATE {embedded.DATABASE}")
     ports = [int(port), urlsplit(os.environ["BROKER_URL"]).port or 0] * 2
     database, broker, own_database, own_broker = map(Proxy, ports)
     try:

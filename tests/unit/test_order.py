@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def test_files_stay_together_and_drills_do_not() -> None:
 def test_files_named_here_are_there() -> None:
     for file in order.APART:
         assert (ROOT / file).exists()
+    assert all(s >= order.KEPT_FROM_S for s in json.loads(order.SECONDS.read_text()).values())
 
 
 def test_the_longest_come_first_and_unknown_ones_by_their_number_of_tests() -> None:
