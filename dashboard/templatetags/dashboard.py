@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from dashboard.acts import subjects
 from dashboard.addresses import carried, changed, is_lens_on
 from dashboard.markdown import rendered
 from dashboard.pictures import WORST_FIRST, worst_of
@@ -389,6 +390,12 @@ def retry_rules(task: TaskDefinition) -> list[str]:
 def grouped(value: int) -> str:
     """The number with its thousands apart."""
     return f"{value:,}"
+
+
+@register.filter
+def as_subjects(found: Sequence[Any]) -> tuple[Subject, ...]:
+    """What a plan says of each record, of many instances of a mapped task at once."""
+    return subjects(found)
 
 
 @register.filter

@@ -39,6 +39,7 @@ from scheduler_app.queries.filters import (
     AuditFilter,
     EventFilter,
     GhostFilter,
+    ReviewFilter,
     RunAttemptFilter,
     RunFilter,
     TaskInstanceFilter,
@@ -47,11 +48,14 @@ from scheduler_app.queries.list_filter import LIMIT_MAX, VALUES_MAX, Lens
 from scheduler_app.rules import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from django.http import HttpRequest
 
     from dashboard.answer import Reading
     from dashboard.listing import Listing
     from scheduler_app.queries.attempts import AttemptDetail, AttemptRow
+    from scheduler_app.queries.list_filter import ListFilter
     from scheduler_app.queries.runs import RunRow
     from scheduler_app.queries.scope import Scope
     from scheduler_app.queries.task_instances import TaskInstanceRow
@@ -118,12 +122,16 @@ def run_detail(request: HttpRequest, run: int) -> HttpResponse:
     context = {
         "run": row,
         "tab": tab,
-        "problem": problem_of(reading, row, blocked=counts["blocked"].shown),
-        "waiting_reviews": reviews.open_of_run(reading.scope, run) if tab == TABS[0] else (),
+        "problem": problem_of(reading, row, counts),
+        "waiting_reviews": reviews.open_of_run(reading.scope, run)
+        if tab == TABS[0] and counts["reviews"].shown
+        else (),
         "near": leadership.near_run(reading.scope, run) if tab == TABS[0] else (),
         "undoable": None if row.is_over else clears.undoable_of_run(reading.scope, run),
         "tab_counts": counts,
-        **(triggered_runs(reading, run=run) if tab == TABS[0] else {}),
+        **(
+            triggered_runs(reading, run=run) if tab == TABS[0] and counts["triggered"].total else {}
+        ),
         **_TAB_CONTEXTS[tab](request, reading, row),
     }
     return answer.answer(
@@ -144,24 +152,22 @@ def triggered_runs(reading: Reading, **by: int) -> dict[str, Any]:
 
 
 def _tab_counts(reading: Reading, run: int) -> dict[str, lens.Counts]:
-    """Of each tab with a number, and of what could not start (``blocked``)."""
-    tasks, tries, callbacks, events, blocked = lens.counts_together(
-        [
-            (task_instances.NOUN, TaskInstanceFilter(run=(run,))),
-            (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS)),
-            (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS)),
-            (executor_events.NOUN, EventFilter(run=(run,))),
-            (task_instances.NOUN, TaskInstanceFilter(run=(run,), state=("upstream_failed",))),
-        ],
-        reading.scope,
-    )
-    return {
-        "tasks": tasks,
-        "attempts": tries,
-        "callbacks": callbacks,
-        "events": events,
-        "blocked": blocked,
+    """Of each tab with a number, and of what most runs have none of, so that it is not looked for."""
+    wanted: dict[str, tuple[lens.Noun[Any], ListFilter]] = {
+        "tasks": (task_instances.NOUN, TaskInstanceFilter(run=(run,))),
+        "attempts": (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_TASKS)),
+        "callbacks": (attempts.NOUN, AttemptFilter(run=(run,), kind=OF_CALLBACKS)),
+        "events": (executor_events.NOUN, EventFilter(run=(run,))),
+        "failed": (task_instances.NOUN, TaskInstanceFilter(run=(run,), state=("failed",))),
+        "blocked": (
+            task_instances.NOUN,
+            TaskInstanceFilter(run=(run,), state=("upstream_failed",)),
+        ),
+        "reviews": (reviews.NOUN, ReviewFilter(run=(run,), state=("open",))),
+        "triggered": (runs.NOUN, RunFilter(triggered_by=(run,))),
     }
+    counted = lens.counts_together(list(wanted.values()), reading.scope)
+    return dict(zip(wanted, counted, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +180,10 @@ class Problem:
     blocked: int  # that could not start because of it
 
 
-def problem_of(reading: Reading, run: RunRow, *, blocked: int) -> Problem | None:
-    """The first failed task instance of a run, if any failed."""
+def problem_of(reading: Reading, run: RunRow, counts: Mapping[str, lens.Counts]) -> Problem | None:
+    """The first failed task instance of a run, if any failed by these counts of it."""
+    if not counts["failed"].shown:
+        return None
     asked = TaskInstanceFilter(run=(run.id,), state=("failed",), order="ended_at", limit=1)
     failed = task_instances.page(asked, reading.scope)
     if not failed.rows:
@@ -185,7 +193,7 @@ def problem_of(reading: Reading, run: RunRow, *, blocked: int) -> Problem | None
         ti=ti,
         attempt=attempts.one(reading.scope, ti.attempt_id) if ti.attempt_id else None,
         others=failed.counts.shown - 1,
-        blocked=blocked,
+        blocked=counts["blocked"].shown,
     )
 
 
