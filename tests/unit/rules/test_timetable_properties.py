@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_app.rules import timetable
+from scheduler_app.rules.cron import RepeatedTimes, SkippedTimes
+from scheduler_app.rules.definition import FlowDefinition
+from scheduler_app.rules.schedule import Planner, Schedule, fire_times
 from scheduler_app.rules.timetable import DataInterval
 
 MINUTE = timedelta(minutes=1)
@@ -200,3 +204,134 @@ def test_the_model_and_the_rules_agree_on_an_ordinary_day(zone: str) -> None:
     for schedule in ("0 2 * * *", "*/20 * * * *", "30 */2 * * *"):
         (found,) = timetable.next_fire_times(schedule, zone, after, 1)
         assert found == _model(schedule, zone, after, after + timedelta(hours=30))
+
+
+POLICIES = st.tuples(st.sampled_from(list(SkippedTimes)), st.sampled_from(list(RepeatedTimes)))
+long_schedules = st.one_of(
+    st.builds(
+        lambda crons, policy, planner: Schedule(
+            crons=tuple(crons), skipped_times=policy[0], repeated_times=policy[1], planner=planner
+        ),
+        st.lists(schedules, min_size=1, max_size=3),
+        POLICIES,
+        st.sampled_from(list(Planner)),
+    ),
+    st.builds(
+        lambda minutes, planner: Schedule(every_s=60.0 * minutes, planner=planner),
+        st.sampled_from([7, 60, 1440, 10_080]),
+        st.sampled_from(list(Planner)),
+    ),
+)
+
+
+@given(long_schedules, st.sampled_from(ZONES), instants | changes)
+def test_every_policy_and_kind_of_schedule_goes_forward_and_back_alike(
+    schedule: Schedule, zone: str, after: datetime
+) -> None:
+    found = timetable.next_fire_times(schedule, zone, after, 6)
+    assert all(one < other for one, other in pairwise([after, *found]))
+    times = fire_times(schedule, zone)
+    assert [times.preceding(other) for other in found[1:]] == found[:-1]
+    assert all(times.at_or_following(one) == times.at_or_preceding(one) == one for one in found)
+
+
+def _definition(schedule: Schedule, zone: str, start: datetime, **options: Any) -> FlowDefinition:
+    return FlowDefinition(
+        flow_id="f",
+        tasks=(),
+        schedule=schedule.text,
+        timetable=schedule,
+        timezone=zone,
+        start_date=start.isoformat(),
+        **options,
+    )
+
+
+@given(
+    long_schedules,
+    st.sampled_from(ZONES),
+    instants | changes,
+    st.booleans(),
+    st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 3)), min_size=1, max_size=12),
+)
+def test_no_interval_has_two_runs_and_with_catch_up_none_is_left_out(
+    schedule: Schedule, zone: str, start: datetime, catchup: bool, looks: list[tuple[int, int]]
+) -> None:
+    """Whenever a scheduler looks, however long none did, and however many runs it may make then."""
+    definition = _definition(schedule, zone, start, catchup=catchup)
+    now, last = start, None
+    made: list[DataInterval] = []
+    for minutes, at_most in looks:
+        now += minutes * MINUTE
+        for _ in range(at_most):
+            following = timetable.next_interval_of(definition, last=last, now=now)
+            if following is None or following.end > now:
+                break
+            made.append(following)
+            last = following
+    assert len({one.start for one in made}) == len({one.end for one in made}) == len(made)
+    assert all(one.end <= other.end for one, other in pairwise(made))
+    if schedule.planner == Planner.DATA_INTERVAL:
+        assert all(one.end <= other.start for one, other in pairwise(made)), "none overlap"
+    if catchup and made:
+        due = timetable.intervals_between(
+            definition, first=start, last=made[-1].start, at_most=len(made) + 1
+        )
+        assert made == due, "all of them, and each once"
+
+
+@given(
+    long_schedules,
+    st.sampled_from(ZONES),
+    instants | changes,
+    st.lists(st.one_of(st.none(), st.integers(1, 20_000)), min_size=2, max_size=6),
+)
+def test_a_window_that_changes_brings_no_interval_back(
+    schedule: Schedule, zone: str, start: datetime, windows: list[int | None]
+) -> None:
+    """Of a catch-up, in minutes or without an end, from one version of the flow to the next."""
+    now, last = start + timedelta(days=30), None
+    made: list[DataInterval] = []
+    for window in windows:
+        definition = _definition(
+            schedule,
+            zone,
+            start,
+            catchup=True,
+            catchup_window_s=None if window is None else 60.0 * window,
+        )
+        for _ in range(3):
+            following = timetable.next_interval_of(definition, last=last, now=now)
+            if following is None or following.end > now:
+                break
+            made.append(following)
+            last = following
+        now += timedelta(hours=7)
+    assert all(one.end < other.end for one, other in pairwise(made))
+    if schedule.planner == Planner.DATA_INTERVAL:
+        assert all(one.end <= other.start for one, other in pairwise(made))
+
+
+@given(
+    long_schedules,
+    st.sampled_from(ZONES),
+    instants | changes,
+    st.integers(0, 4000),
+    st.integers(0, 4000),
+)
+def test_a_range_of_dates_in_two_parts_is_the_range_as_a_whole(
+    schedule: Schedule, zone: str, first: datetime, one: int, other: int
+) -> None:
+    """A backfill in two goes covers what it would in one, each date once."""
+    definition = _definition(schedule, zone, first)
+    middle = first + one * MINUTE
+    last = middle + other * MINUTE
+    whole = timetable.intervals_between(definition, first=first, last=last, at_most=10_000)
+    parts = [
+        *timetable.intervals_between(definition, first=first, last=middle, at_most=10_000),
+        *timetable.intervals_between(
+            definition, first=middle + timedelta.resolution, last=last, at_most=10_000
+        ),
+    ]
+    assert parts == whole
+    assert all(timetable.interval_from(definition, found.start) == found for found in whole[:5])
