@@ -21,6 +21,7 @@ from scheduler_app.authoring.faults import fault, place_of_caller
 from scheduler_app.authoring.options import (
     BadOption,
     check_options,
+    duration_s,
     flag,
     growth,
     optional,
@@ -69,6 +70,16 @@ def mode(value: object) -> Mode:
 def duration(value: object) -> timedelta:
     """A duration that is longer than nothing."""
     return timedelta(seconds=positive_duration_s(value))
+
+
+def span(name: str, value: object) -> timedelta | None:
+    """The duration of an argument, or none. Raises ``InvalidInput``."""
+    if value is None:
+        return None
+    try:
+        return timedelta(seconds=duration_s(value))
+    except BadOption as wanted:
+        raise InvalidInput(f"{name}={value!r}: give {name} {wanted}.") from None
 
 
 # option -> (field of Polling, check)
@@ -212,19 +223,19 @@ class WaitForTime(TriggerSensor):
     """
 
     at: datetime | str | None = None
-    after: timedelta | None = None
-    after_interval: timedelta | None = None
+    after: timedelta | float | None = None  # a number counts seconds
+    after_interval: timedelta | float | None = None
 
     def execute(self, ctx: Context) -> Any:
         """The moment, once it has come."""
         how, services = self.polling(), ctx.services
         waited = ctx.elapsed + services.here()
-        due = self._due(ctx)
+        due, after = self._due(ctx), span("after", self.after)
         if how.mode is Mode.DEFER:
-            counted = None if self.after is None else TimeTrigger(after=self.after - waited)
+            counted = None if after is None else TimeTrigger(after=after - waited)
             trigger = counted or TimeTrigger(at=due)
             self.defer(trigger=trigger, method_name="came", timeout=how.give_up_after)
-        due = due or services.now() - waited + (self.after or timedelta())
+        due = due or services.now() - waited + (after or timedelta())
         while (left := due - services.now()) > timedelta():
             pause = left
             if how.give_up_after is not None:
@@ -243,7 +254,7 @@ class WaitForTime(TriggerSensor):
             end = ctx.data_interval_end or ctx.logical_date
             if end is None:
                 raise InvalidInput("This run has no data interval: give WaitForTime at= or after=.")
-            return end + self.after_interval
+            return end + (span("after_interval", self.after_interval) or timedelta())
         at = datetime.fromisoformat(self.at) if isinstance(self.at, str) else self.at
         return None if at is None else TimeTrigger(at=at).at
 
@@ -309,7 +320,7 @@ class WaitForRun(TriggerSensor):
     flow_id: str
     run_id: str | None = None
     logical_date: datetime | None = None
-    execution_delta: timedelta | None = None
+    execution_delta: timedelta | float | None = None
     wait_task_id: str | None = None
     wait_map_index: int = -1
     states: Sequence[str] = ("success",)
@@ -322,7 +333,8 @@ class WaitForRun(TriggerSensor):
                 raise InvalidInput(
                     "This run has no logical date: give WaitForRun one, or a run_id."
                 )
-            self.logical_date = ctx.logical_date - (self.execution_delta or timedelta())
+            delta = span("execution_delta", self.execution_delta)
+            self.logical_date = ctx.logical_date - (delta or timedelta())
         return super().execute(ctx)
 
     def trigger(self) -> RunTrigger:

@@ -85,6 +85,7 @@ def test_a_condition_in_python_is_asked_until_it_is_true(mode: Any, how: str) ->
 def test_time_passes_by_the_clock_whatever_the_mode(mode: Any) -> None:
     for options, due in (
         ({"after": 3 * MINUTE}, AT + 3 * MINUTE),
+        ({"after": 30}, AT + MINUTE / 2),
         ({"at": AT + 2 * MINUTE}, AT + 2 * MINUTE),
         ({"at": Template("{ds}T07:00:00+00:00")}, AT + timedelta(hours=1)),
         ({"after_interval": timedelta(hours=2)}, AT + timedelta(hours=2)),
