@@ -43,6 +43,10 @@ class Trigger:
         message = f"{type(self).__name__} has no run method; write `async def run(self)` in it."
         raise NotImplementedError(message)
 
+    def told(self) -> str:
+        """What is waited for, as people read it after "Waits for"."""
+        return repr(self)
+
     def kwargs(self) -> dict[str, Any]:
         """What makes an equal trigger again: ``type(self)(**kwargs)``. A dataclass's fields."""
         try:
@@ -125,6 +129,17 @@ class RunTrigger(Trigger):
             if name is not None and not FLOW_OR_TASK_ID.fullmatch(name):
                 raise InvalidInput(f"{name!r} is no id of a flow or task: {ID_RULE}.")
 
+    def told(self) -> str:
+        """Which run or task, in words."""
+        if self.run_id is not None:
+            run = f"run {self.run_id} of flow {self.flow_id!r}"
+        else:
+            run = f"the run of flow {self.flow_id!r} for {self.logical_date}"
+        if self.task_id is None:
+            return f"the end of {run}"
+        index = f" [{self.map_index}]" if self.map_index >= 0 else ""
+        return f"the end of task {self.task_id!r}{index} in {run}"
+
 
 @dataclass(frozen=True)
 class PollTrigger(Trigger):
@@ -137,8 +152,10 @@ class PollTrigger(Trigger):
     poll_backoff: float = field(
         default=1.0, kw_only=True
     )  # each interval is so many times the last
-    poll_interval_max: timedelta | None = field(default=None, kw_only=True)
-    silent_failures: bool = field(default=False, kw_only=True)  # a look that raises is repeated
+    poll_interval_max: timedelta | None = field(default=None, kw_only=True, repr=False)
+    silent_failures: bool = field(
+        default=False, kw_only=True, repr=False
+    )  # a look that raises is repeated
     is_quick: ClassVar[bool] = False  # looks take microseconds: many share a thread
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Count, OuterRef, Q, Subquery
+from django.db.models import Case, Count, OuterRef, Q, Subquery, When
 from django.db.models.functions import JSONObject
 
 from scheduler_app.models import Run, TaskInstance, TriggeredRun
@@ -135,14 +135,19 @@ def by_key(scope: Scope, flow_id: str, run_id: str) -> RunRow:
 def triggered(
     scope: Scope, *, run: int | None = None, ti: int | None = None, limit: int = LATEST_MAX
 ) -> tuple[RunRow, ...]:
-    """The newest current runs that a task of the run, or the task instance, asked for."""
+    """Current runs that a task of the run, or the task instance, asked for.
+
+    What failed comes first, then what goes on, then the newest.
+    """
     asked = TriggeredRun.objects.filter(
         **({"ti_id": ti} if run is None else {"parent_run_id": run})
     )
     found = (
         _rows(scope)
         .filter(id__in=asked.values("run_id"), filter_code__isnull=True)
-        .order_by("-id")
+        .order_by(
+            Case(When(state="failed", then=0), When(is_active=True, then=1), default=2), "-id"
+        )
         .values_list(*NOUN.sources())[: min(limit, LATEST_MAX)]
     )
     return tuple(NOUN.row_of(values) for values in found)

@@ -30,7 +30,7 @@ def backfill_run_key(logical_date: datetime) -> str:
 def triggered_run_key(idempotency_key: str, *, budget_start: int, key: str, try_number: int) -> str:
     """``triggered__0f3a...``: of one ask of one execution of a task, and of no other."""
     asked = f"{budget_start}/{try_number}/{key}"
-    return f"triggered__{uuid5(UUID(idempotency_key), asked).hex}"
+    return f"triggered__{uuid5(UUID(idempotency_key), asked).hex[:16]}"
 
 
 def check_run_key(run_key: str) -> str:

@@ -71,7 +71,7 @@ def _wait(call: TaskCall, wanted: Defer, bytes_max: int) -> dict[str, Any]:
         "kind": "watched",
         "classpath": classpath_of(trigger),
         "kwargs": values.encode_result(trigger.kwargs(), bytes_max, "trigger's arguments"),
-        "detail": storable(f"Waits for {trigger!r}.", DETAIL_CHARACTERS_MAX),
+        "detail": storable(f"Waits for {trigger.told()}.", DETAIL_CHARACTERS_MAX),
         "timeout_s": wanted.timeout_s,
     }
     if isinstance(trigger, TimeTrigger):

@@ -262,7 +262,14 @@ def failure_of(error: BaseException) -> retry.Failure:
 
 # Of what is known by its name alone.
 _PLAIN_MODULES: Final = frozenset(
-    {"builtins", __name__, "scheduler_app.worker.guard", "scheduler_app.authoring.retrying"}
+    {
+        "builtins",
+        __name__,
+        "scheduler_app.worker.guard",
+        "scheduler_app.authoring.retrying",
+        "scheduler_app.authoring.child_runs",
+        "scheduler_app.authoring.sensors",
+    }
 )
 
 

@@ -168,7 +168,7 @@ def test_both_are_told_of_everywhere(world: World) -> None:
     for page in (f"/runs/{pair.parent}/", f"/task-instances/{pair.ti.pk}/"):
         shown = client.get(page).content.decode()
         assert "Triggered runs" in shown, page
-        assert f'href="/runs/{pair.child}/">child r2</a>' in shown, page
+        assert f'href="/runs/{pair.child}/">child <span class="mono">r2</span></a>' in shown, page
     listed = client.get("/runs/", {"triggered_by": pair.parent}).content.decode()
     assert f"/runs/{pair.child}/" in listed
     assert f"/runs/{pair.parent}/" not in listed
