@@ -110,7 +110,7 @@ def test_what_needs_a_stack_says_in_one_line_that_there_is_none(tmp_path: Path) 
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["flows", "tasks", "jobs"])
+@pytest.mark.parametrize("command", ["flows", "tasks", "jobs", "pools"])
 def test_each_verb_explains_itself(call: Call, command: str) -> None:
     usage = call(command, "--help")
     assert usage.code == 0
@@ -126,6 +126,7 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
             *("freeze", "thaw", "clear", "undo"),
         ],
         "jobs": ["list", "stop", "drain", "undrain"],
+        "pools": ["list", "show", "create", "set", "delete"],
     }[command]
     assert re.findall(r"^    ([\w-]+) ", usage.out, re.MULTILINE) == verbs
     for verb in verbs:
