@@ -72,6 +72,13 @@ def stop(child: subprocess.Popen[bytes], how: signal.Signals, *, grace_s: float)
     return True
 
 
+def die_with(parent: int) -> None:
+    """This process, just forked, is killed when its parent's calling thread ends (on Linux)."""
+    ask_kernel = _die_with(parent, signal.SIGKILL)
+    if ask_kernel is not None:
+        ask_kernel()
+
+
 def _die_with(parent: int, how: signal.Signals) -> Callable[[], None] | None:
     """Runs in the child before exec, after it changed its user (which would undo the wish)."""
     if sys.platform != "linux" or _prctl is None:

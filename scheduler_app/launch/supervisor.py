@@ -7,8 +7,6 @@ the thread that started them.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import select
 import signal
@@ -19,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scheduler_app.launch import addresses, arguments, data_folder
+from scheduler_app.launch.assistant import Assistant
 from scheduler_app.launch.components import Component, Components
 from scheduler_app.launch.embedded import EmbeddedFailed
 from scheduler_app.launch.environment import ROOT
 from scheduler_app.launch.servers import Servers
+from scheduler_app.launch.words import UpFailed, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +38,6 @@ LOG_CHECK_INTERVAL_S: Final = 30.0
 REPEAT_DELIVERY_WITHIN_S: Final = 120.0
 EXITS_BEFORE_READY_MAX: Final = 3
 EXAMPLES_FOLDER: Final = ROOT / "scheduler_app" / "examples"
-
-
-class UpFailed(RuntimeError):
-    """The stack cannot be had; the text is one line for a person."""
 
 
 class StopAsked(BaseException):
@@ -66,6 +62,7 @@ class Supervisor:
         self._options = options
         self._servers = Servers(options.data_dir, os.environ, executor=options.executor)
         self._components = Components(_components(options))
+        self._assistant = Assistant()
         self._is_preparing = True
         self._is_stopping = False
         self._is_ready = False
@@ -129,7 +126,7 @@ class Supervisor:
             say(line)
         if options.executor == "local":
             say("No broker runs: tasks go to the worker over sockets (--executor local)")
-        # Read by Django in this process, and by every process of the stack.
+        # Read by Django in every process of the stack.
         os.environ.update(
             DAYLIGHT_DATA_DIR=str(options.data_dir),
             DAYLIGHT_FLOWS=os.pathsep.join(map(str, options.flows)),
@@ -155,45 +152,11 @@ class Supervisor:
         addresses.save(self._options.data_dir, found)
 
     def _prepare_database(self) -> None:
-        import django  # noqa: PLC0415 - reads the environment that was completed just now
-        from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415 - likewise
-        from django.db import DatabaseError  # noqa: PLC0415 - likewise
-
-        try:
-            django.setup()
-        except ImproperlyConfigured as error:
-            raise UpFailed(f"Wrong settings: {error}") from error
-        from django.core.management import call_command  # noqa: PLC0415 - likewise
-        from django.core.management.base import SystemCheckError  # noqa: PLC0415 - likewise
-
-        from scheduler_app.launch import prepare  # noqa: PLC0415 - needs Django's applications
-
-        try:
-            # Ours only, and silent unless something is wrong; web checks its pages itself.
-            call_command("check", tags=["daylight"], stdout=io.StringIO())
-            prepare.migrate()
-            self._make_administrator()
-        except SystemCheckError as error:
-            raise UpFailed(str(error).strip()) from error
-        except prepare.SchemaIsNewer as error:
-            raise UpFailed(str(error)) from error
-        except DatabaseError as error:
-            first_line = str(error).strip().splitlines()[0]
-            raise UpFailed(f"The database cannot be prepared: {first_line}") from error
-
-    def _make_administrator(self) -> None:
-        from scheduler_app.launch import prepare  # noqa: PLC0415 - needs Django's applications
-
-        given = self._options.admin_password
-        if given:
-            prepare.make_administrator(given, replace=True)
-            say("Administrator: admin, with the password that was given")
-            return
-        path, password, is_new = data_folder.admin_password(self._options.data_dir)
-        if prepare.make_administrator(password, replace=False) or is_new:
-            say(f"Administrator: admin, password: {password} (kept in {path})")
-        else:
-            say(f"Administrator: admin (password in {path})")
+        self._assistant.ask(
+            "prepare",
+            data_dir=self._options.data_dir,
+            admin_password=self._options.admin_password,
+        )
 
     # -- running ------------------------------------------------------------------------------
 
@@ -211,6 +174,8 @@ class Supervisor:
             self._look_whether_ready()
         elif time.monotonic() < self._repeat_delivery_by_s:
             self._repeat_delivery()
+        else:
+            self._assistant.end()  # nothing is left to ask
         if time.monotonic() >= self._next_log_check_s:
             self._next_log_check_s = time.monotonic() + LOG_CHECK_INTERVAL_S
             for log in data_folder.logs_of(self._options.data_dir).glob("*.log"):
@@ -228,26 +193,19 @@ class Supervisor:
             say(line)
         if self._servers.addresses() != before:
             self._publish_addresses()
+            self._assistant.end()
             self._components.ask_to_end()  # they start again with the new addresses
 
     def _look_whether_ready(self) -> None:
-        from django.db import DatabaseError, connection  # noqa: PLC0415 - set up by `_prepare`
-
-        from scheduler_app.launch import first_look, readiness  # noqa: PLC0415 - likewise
-
-        try:
-            missing = readiness.missing(self._components.pids(), port=self._options.port)
-            if (
-                not missing
-                and self._options.examples
-                and first_look.trigger_examples(EXAMPLES_FOLDER)
-            ):
-                self._repeat_delivery_by_s = time.monotonic() + REPEAT_DELIVERY_WITHIN_S
-        except DatabaseError as error:
-            connection.close()
-            missing = [f"the database ({str(error).strip().splitlines()[0]})"]
+        missing, is_first = self._assistant.ask(
+            "missing",
+            pids=self._components.pids(),
+            port=self._options.port,
+            examples=EXAMPLES_FOLDER if self._options.examples else None,
+        )
+        if is_first:
+            self._repeat_delivery_by_s = time.monotonic() + REPEAT_DELIVERY_WITHIN_S
         if not missing:
-            connection.close()
             self._is_ready = True
             say(f"Daylight is ready at http://127.0.0.1:{self._options.port}")
             return
@@ -265,14 +223,8 @@ class Supervisor:
 
     def _repeat_delivery(self) -> None:
         """One delivery of the first runs comes twice, once there is one; a demonstration only."""
-        from django.db import DatabaseError, connection  # noqa: PLC0415 - set up by `_prepare`
-
-        from scheduler_app.launch import first_look  # noqa: PLC0415 - likewise
-
-        with contextlib.suppress(DatabaseError):
-            if first_look.repeat_a_delivery():
-                self._repeat_delivery_by_s = 0.0
-        connection.close()
+        if self._assistant.ask("repeat_a_delivery"):
+            self._repeat_delivery_by_s = 0.0
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -280,6 +232,7 @@ class Supervisor:
         """Every process of the stack has ended: ours first, then Valkey, then PostgreSQL."""
         self._is_preparing = False
         self._is_impatient = False
+        self._assistant.end()
         self._components.ask_to_end()
         deadline_s = time.monotonic() + STOP_GRACE_S
         while (
@@ -292,14 +245,6 @@ class Supervisor:
         self._servers.stop()
         if self._is_stopping:
             say("Everything has ended")
-
-
-def say(line: str) -> None:
-    """The line is on standard output now; a closed output is no reason to end."""
-    try:
-        print(line, flush=True)  # noqa: T201 - `up` speaks to a person
-    except BrokenPipeError:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
 
 
 def _components(options: Options) -> list[Component]:

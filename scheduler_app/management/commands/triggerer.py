@@ -19,6 +19,7 @@ class Command(BaseCommand):
     """Runs one triggerer until SIGTERM or SIGINT; any number may run on any host."""
 
     help = "Run a triggerer: fires what deferred tasks wait for."
+    requires_system_checks = ("daylight",)  # not those of pages, which it never serves
 
     def add_arguments(self, parser: CommandParser) -> None:
         """How many triggers; and what a triggerer says to the processes that it starts."""

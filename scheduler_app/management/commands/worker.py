@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,9 @@ class Command(BaseCommand):
         )
         signal.signal(signal.SIGTERM, worker.stop)
         signal.signal(signal.SIGINT, worker.stop)
+        # What is loaded by now stays: no collection writes into it, and children go on sharing it.
+        gc.collect()
+        gc.freeze()
         try:
             code = worker.run()
         except psycopg.OperationalError as error:
