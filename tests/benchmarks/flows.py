@@ -87,3 +87,20 @@ WIDE: Final = """
         for _ in range({width}):
             nothing()
 """
+
+# One task for each element of a list that is known at run time.
+MAPPED: Final = """
+    from scheduler_app.authoring import flow, task
+
+    @task
+    def numbers():
+        return list(range({width}))
+
+    @task
+    def nothing(number):
+        pass
+
+    @flow(max_active_tasks=100_000)
+    def mapped_{width}():
+        nothing.map(number=numbers())
+"""
