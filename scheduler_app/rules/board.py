@@ -1,7 +1,8 @@
 """The readiness of a run kept in counters: a change costs what hangs on it, whatever the run's size.
 
 ``run_outcome.decide_run`` looks at every instance; it is the law. A board comes to the same decisions
-for a flow without ties by looking only at what changed since the last one.
+for a flow without ties by looking only at what changed since the last one. Mapped tasks are on it once
+they have been expanded; those of mapped groups, whose instances look at their own index, are not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import heapq
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from scheduler_app.rules import graph, readiness, run_outcome
+from scheduler_app.rules import graph, mapping, readiness, run_outcome
 from scheduler_app.rules.definition import TriggerRule
 from scheduler_app.rules.readiness import Decision, UpstreamCounts
 from scheduler_app.rules.run_outcome import InstanceState, Key, RunDecision
@@ -19,6 +20,8 @@ from scheduler_app.rules.states import RunState, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
+
+    from scheduler_app.rules.mapping import MappedTask
 
 LINE_MAX: Final = 250  # instances of one line that a decision names; others when these have gone
 
@@ -46,6 +49,7 @@ class Graph:
         trigger_rules: Mapping[str, str],
         priorities: Mapping[str, int] | None = None,
         lines: Mapping[str, Hashable] | None = None,
+        mapped: Mapping[str, MappedTask] = mapping.NO_MAPPING,
     ) -> None:
         """``lines``: tasks whose instances wait for the same room, so that naming the most urgent will do.
 
@@ -53,6 +57,7 @@ class Graph:
         """
         self.upstream = upstream
         self.trigger_rules = trigger_rules
+        self.mapped = mapped
         self.priorities = priorities or {}
         self.lines = {task_id: (lines or {}).get(task_id, task_id) for task_id in upstream}
         self.order = graph.topological_order(upstream)
@@ -104,6 +109,17 @@ class Board:
         self._account(key, now, 1)
         self._changed.add(task_id)
 
+    def drop(self, task_id: str, map_index: int) -> None:
+        """There is no such instance any more: a summary that became the first of its task's instances."""
+        before = self._known.pop((task_id, map_index), None)
+        if before is None:
+            return
+        self._account((task_id, map_index), before, -1)
+        self._numbers[task_id] -= 1
+        if self._numbers[task_id]:
+            self._count(task_id, _TOTAL, -1)
+        self._changed.add(task_id)
+
     def decide(self) -> RunDecision:
         """What follows from the states now, as ``decide_run`` has it; ``LINE_MAX`` are named of a line."""
         marks: dict[Key, TaskState] = dict.fromkeys(self._strangers, TaskState.REMOVED)
@@ -121,6 +137,7 @@ class Board:
                 InstanceState(task_id=task_id, map_index=map_index, state=state, held=held)
                 for (task_id, map_index), (state, held) in self._known.items()
             ],
+            mapped=self._of.mapped,
         )
         return replace(whole, marks={**marks, **whole.marks})
 

@@ -16,6 +16,7 @@ from psycopg.rows import tuple_row
 
 from scheduler_app.rules import values
 from scheduler_app.rules.board import Board
+from scheduler_app.rules.mapping import SUMMARY
 from scheduler_app.rules.states import TaskState
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class RunView:
     by_key: dict[tuple[str, int], int] = field(default_factory=dict)
     open_ids: set[int] = field(default_factory=set)
     let_go: set[int] = field(default_factory=set)  # of those, all that are not in ``none``, or held
+    unexpanded: set[str] = field(default_factory=set)  # mapped tasks with an undecided summary
     held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
     # What the tasks that pick have picked: the attempt whose result it is, whether there is one, and it.
     picked: dict[int, tuple[UUID | None, bool, object]] = field(default_factory=dict)
@@ -88,13 +90,27 @@ class RunView:
     def put(self, instance: Instance, *, is_open: bool) -> None:
         """The instance is as given, which is newer than what the view held of it."""
         ti_id, is_held, state = instance.ti_id, instance.held, instance.state
+        task_id, map_index = key = instance.task_id, instance.map_index
+        old = self.instances.get(ti_id)
+        if old is not None and old.map_index != map_index:
+            self._forget_summary(old)
         self.instances[ti_id] = instance
-        self.by_key[instance.task_id, instance.map_index] = ti_id
+        self.by_key[key] = ti_id
+        if map_index == SUMMARY and task_id in self.version.mapped:
+            is_summary = state is TaskState.NONE and not is_held
+            (self.unexpanded.add if is_summary else self.unexpanded.discard)(task_id)
         if self.board is not None:
-            self.board.put(instance.task_id, instance.map_index, state, held=is_held)
+            self.board.put(task_id, map_index, state, held=is_held)
         _belongs(self.open_ids, ti_id, is_open)
         _belongs(self.let_go, ti_id, is_open and (is_held or state is not TaskState.NONE))
         _belongs(self.held_ids, ti_id, is_held and not is_open)
+
+    def _forget_summary(self, old: Instance) -> None:
+        """It has become the first of the instances that it stood for."""
+        self.by_key.pop((old.task_id, old.map_index), None)
+        self.unexpanded.discard(old.task_id)
+        if self.board is not None:
+            self.board.drop(old.task_id, old.map_index)
 
     def choices(self) -> dict[str, object]:
         """By task that picks, what it picked; one that was marked by hand has picked nothing."""

@@ -32,7 +32,9 @@ class Version:
     upstream: dict[str, tuple[str, ...]]
     trigger_rules: dict[str, str]
     ties: Ties
-    graph: Graph | None  # where a board can keep its runs' readiness: in a flow without ties
+    graph: (
+        Graph | None
+    )  # where a board can keep its runs' readiness: without ties and mapped groups
     mapped: dict[str, MappedTask]  # the tasks that are expanded, upstream first
     mapped_inputs: frozenset[str]  # the tasks whose results they map over
     pools: frozenset[str]
@@ -87,6 +89,7 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
     upstream = {task.task_id: task.upstream for task in definition.tasks}
     trigger_rules = {task.task_id: task.trigger_rule for task in definition.tasks}
     ties = ties_of(definition)
+    mapped = mapped_tasks(definition)
     return Version(
         id=version_id,
         definition=definition,
@@ -104,12 +107,13 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
                 and task.max_active_per_run is None
                 and not task.limits
             },
+            mapped=mapped,
         )
-        if ties is NONE and not any(task.mapped for task in definition.tasks)
+        if ties is NONE and not any(one.group for one in mapped.values())
         else None,
         past=tasks_with_past(definition),
         ties=ties,
-        mapped=mapped_tasks(definition),
+        mapped=mapped,
         mapped_inputs=producers(definition),
         pools=frozenset(task.pool for task in definition.tasks),
         limited=limited,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scheduler_app.rules import board as boards
 from scheduler_app.rules.board import Board, Graph
 from scheduler_app.rules.errors import DefinitionError
+from scheduler_app.rules.mapping import MapOver, MappedTask
 from scheduler_app.rules.run_outcome import InstanceState, Key, decide_run
 from scheduler_app.rules.states import RunState, TaskState
 from tests.unit.rules.test_run_outcome_properties import Run, runs
@@ -19,27 +20,31 @@ from tests.unit.rules.test_run_outcome_properties import Run, runs
 Change = tuple[Key, TaskState, bool]
 
 
-def graph_of(run: Run) -> Graph:
-    return Graph(upstream=run[0], trigger_rules=run[1], priorities={})
+def expanded(task_ids: Iterable[str]) -> dict[str, MappedTask]:
+    return {
+        one: MappedTask(task_id=one, over=MapOver(arguments=()), inputs=frozenset())
+        for one in task_ids
+    }
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Run, list[list[Change]]]:
-    """A run as it is first seen, and what happens to its instances between one look and the next."""
+def histories(draw: st.DrawFn) -> tuple[Run, dict[str, MappedTask], list[list[Change]]]:
+    """A run as it is first seen, its mapped tasks, and what happens to its instances between two looks."""
     run = draw(runs())
     keys = [(one.task_id, one.map_index) for one in run[2]]
     change = st.tuples(st.sampled_from(keys), st.sampled_from(TaskState), st.booleans())
     steps = st.lists(st.lists(change, max_size=4), max_size=6)
-    return run, draw(steps) if keys else []
+    mapped = draw(st.sets(st.sampled_from([*run[0]]))) if run[0] else set()
+    return run, expanded(mapped), draw(steps) if keys else []
 
 
 @given(histories())
 def test_whatever_happens_a_board_decides_as_a_look_at_everything_does(
-    history: tuple[Run, list[list[Change]]],
+    history: tuple[Run, dict[str, MappedTask], list[list[Change]]],
 ) -> None:
-    run, steps = history
+    run, mapped, steps = history
     upstream, rules, instances = run
-    board = Board(graph_of(run))
+    board = Board(Graph(upstream=upstream, trigger_rules=rules, mapped=mapped))
     now = {(one.task_id, one.map_index): (one.state, one.held) for one in instances}
     for changes in [[(key, *how) for key, how in now.items()], *steps]:
         for (task_id, map_index), state, held in changes:
@@ -52,6 +57,7 @@ def test_whatever_happens_a_board_decides_as_a_look_at_everything_does(
                 InstanceState(task_id=key[0], map_index=key[1], state=state, held=held)
                 for key, (state, held) in now.items()
             ],
+            mapped=mapped,
         )
         decided = board.decide()
         assert (decided.state, decided.code, decided.reason) == (
@@ -103,6 +109,20 @@ def test_the_most_urgent_are_named_where_there_are_too_many(
     assert ("c", -1) in board.decide().ready
     board.put("b", 1, TaskState.NONE, held=True)
     assert board.decide().ready == {("a", 0), ("a", 1), ("c", -1)}
+
+
+def test_a_summary_that_became_the_first_instance_counts_no_more() -> None:
+    upstream = {"wide": (), "after": ("wide",)}
+    board = Board(Graph(upstream=upstream, trigger_rules={}, mapped=expanded(["wide"])))
+    board.put("wide", -1, TaskState.NONE, held=False)
+    board.put("after", -1, TaskState.NONE, held=False)
+    board.put("wide", 1, TaskState.NONE, held=False)
+    board.drop("wide", -1)
+    board.put("wide", 0, TaskState.NONE, held=False)
+    assert board.decide().ready == {("wide", 0), ("wide", 1)}
+    for index in range(2):
+        board.put("wide", index, TaskState.SUCCESS, held=False)
+    assert board.decide().ready == {("after", -1)}
 
 
 def test_a_circle_is_refused() -> None:
