@@ -104,9 +104,24 @@ class TaskCall(Step):
         ``setups`` are made setups and stand before it. With ``fails_run`` its failure fails the run.
         """
         self.options = {**self.options, "role": Role.TEARDOWN, "fails_run": fails_run}
-        for step in [setups] if isinstance(setups, Step) else setups:
+        for step in self._setups(setups):
             self.run_after(step.as_call().as_setup())
         return self
+
+    def _setups(self, setups: Any) -> list[Step]:
+        """The called tasks that were given; whatever else is refused."""
+        if isinstance(setups, Step):
+            return [setups]
+        try:
+            given = list(setups)
+        except TypeError:
+            given = [setups]
+        if all(isinstance(step, Step) for step in given):
+            return given
+        raise refuse(
+            f"Teardown {self.name!r} has setups={setups!r}.",
+            "Give setups a called task of this flow, or a list of them.",
+        )
 
     def __enter__(self) -> TaskCall:
         if self.options.get("role") not in (Role.SETUP, Role.TEARDOWN):

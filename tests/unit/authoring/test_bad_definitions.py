@@ -310,6 +310,18 @@ BAD = {
         "3 stands beside >>",
         "called task",
     ),
+    "setups by name": (
+        "@flow\ndef f():\n    a().as_teardown(setups='a')",
+        9,
+        "Teardown 'a' has setups='a'",
+        "a called task",
+    ),
+    "a setup that is none": (
+        "@flow\ndef f():\n    a().as_teardown(setups=5)",
+        9,
+        "Teardown 'a' has setups=5",
+        "a called task",
+    ),
     "a result that is tested": (
         "@flow\ndef f():\n    if a(): b(1)",
         9,
