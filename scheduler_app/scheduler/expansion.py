@@ -158,7 +158,7 @@ def expand(
     """Summaries that may be expanded, and whose length is known, are replaced by their instances.
 
     At most ``INSTANCES_ADDED_MAX`` are added; runs that wait for more are in ``again``, small ones
-    first. An empty list skips the summary; one that cannot be counted gives it up.
+    first. An empty list skips the summary; one that cannot be counted gives it up; a frozen one waits.
     """
     done = Expanded()
     asked = [(view, decision.expandable) for view, decision in decided if decision.expandable]
@@ -168,10 +168,17 @@ def expand(
         connection,
         [(view, _inputs(view, task_ids)) for view, task_ids in asked],
     )
+    held = moves.held_summaries(
+        connection,
+        run_ids=[view.run_id for view, _ in asked],
+        task_ids=[task_id for _, task_ids in asked for task_id in task_ids],
+    )
     wanted = []
     for view, task_ids in asked:
         by_task = _instances(view, task_ids)
         for task_id in task_ids:
+            if by_task[task_id][SUMMARY].ti_id in held:
+                continue  # its instances would start beside the freeze
             own = view.version.mapped[task_id]
             found = _wanted(own, by_task[task_id], lengths[view.run_id], done)
             if found is None and by_task[task_id][SUMMARY].ti_id in done.marks:

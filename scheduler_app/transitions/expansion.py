@@ -118,6 +118,19 @@ def end_expansion(
         return cursor.fetchone() is not None
 
 
+def held_summaries(
+    connection: psycopg.Connection[Any], *, run_ids: Sequence[int], task_ids: Sequence[str]
+) -> frozenset[int]:
+    """The summaries of these tasks that a freeze holds. The caller holds the runs, as a freeze does."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT id FROM task_instance WHERE run_id = ANY(%s) AND task_id = ANY(%s)"
+            " AND map_index = -1 AND held_by IS NOT NULL",
+            [list(run_ids), list(set(task_ids))],
+        )
+        return frozenset(row[0] for row in cursor.fetchall())
+
+
 def note_reasons(connection: psycopg.Connection[Any], *, reasons: Mapping[int, str]) -> None:
     """Summaries that are about to be marked say why; it stays until they are cleared."""
     if not reasons:
