@@ -64,9 +64,12 @@ class Sheet:
 
 def subjects(found: Iterable[Any], run_of: Sequence[str] = ()) -> tuple[Subject, ...]:
     """What an operation's plan says of each record; of many instances of a mapped task, at once."""
+    several = list(found)
+    if any(not hasattr(one, "map_index") for one in several):  # they are no task instances
+        return tuple(Subject(name=o.name, state=o.state, effect=o.effect) for o in several)
     return tuple(
         Subject(name=one.name, state=one.state, effect=one.effect, number=one.number)
-        for one in lines_of(list(found), run_of)
+        for one in lines_of(several, run_of)
     )
 
 
