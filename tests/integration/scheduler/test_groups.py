@@ -280,6 +280,8 @@ def services(run_id: int, raw: psycopg.Connection[Any], **options: Any) -> Servi
     given: Any = {
         "saver": Asks(),
         "delivery": None,
+        "claim": None,
+        "notices": None,
         "run_id": run_id,
         "flow_id": "f",
         "value_bytes_max": 1000,

@@ -47,6 +47,7 @@ GIVEN: dict[str, Any] = {
     },
 }
 OF_ONE_TASK = {"task_id", "doc"}  # they would be the same for all
+OF_MAPPED_TASKS = {"map_label", "max_map_length"}
 
 
 class Asks(Sensor):
@@ -77,7 +78,9 @@ def told_of(one: Flow) -> list[TaskDefinition]:
 
 
 def test_every_option_of_a_task_is_one_of_its_defaults() -> None:
-    assert set(GIVEN) == set(TASK_OPTIONS) - OF_ONE_TASK, "a new option wants a line here"
+    assert set(GIVEN) == set(TASK_OPTIONS) - OF_ONE_TASK - OF_MAPPED_TASKS, (
+        "a new option wants a line here"
+    )
 
 
 @pytest.mark.parametrize("option", sorted(GIVEN))
