@@ -35,8 +35,8 @@ CHECKOUT: Final = Path(__file__).parents[1]
 PASSWORD: Final = "a-password-for-tests"
 READY: Final = re.compile(r"Daylight is ready at (http://127\.0\.0\.1:\d+)")
 READY_WITHIN_S: Final = 300.0  # a quiet machine needs 5
-# Short terms, so that faults are seen within seconds.
-QUICK: Final = {"DAYLIGHT_LEASE_TTL": "3"}
+# Short terms, so that faults are seen within seconds; a busy machine may take long to read a file.
+QUICK: Final = {"DAYLIGHT_LEASE_TTL": "3", "DAYLIGHT_FLOW_FILE_TIMEOUT_S": "60"}
 
 
 def free_port() -> int:
