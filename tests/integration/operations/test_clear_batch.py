@@ -203,7 +203,10 @@ def test_tasks_are_named_by_id_by_index_or_by_group(world: World) -> None:
 def everything() -> dict[str, list[dict[str, Any]]]:
     """Every row that a clear may change."""
     kinds: list[Any] = [TaskInstance, Attempt, Run, RunAttempt, Checkpoint]
-    return {kind.__name__: list(kind.objects.order_by("pk").values()) for kind in kinds}
+    found = {kind.__name__: list(kind.objects.order_by("pk").values()) for kind in kinds}
+    for run in found["Run"]:
+        del run["revision"]  # never goes back: whoever keeps the run in memory has to look again
+    return found
 
 
 @pytest.mark.parametrize("whole", [True, False])
