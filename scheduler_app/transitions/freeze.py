@@ -13,6 +13,7 @@ from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app import sql
 from scheduler_app.rules.freezing import WIDE, Mode, Scope, ScopeKind, scope_of
+from scheduler_app.transitions.run import revise_runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -126,6 +127,7 @@ def freeze(
             [done.freeze_id, done.at, ids],
         )
         done.held = len(ids)
+        revise_runs(connection, ti_ids=ids)
         if mode is Mode.HARD:
             cursor.execute(
                 "WITH x AS (UPDATE attempt p SET stop_requested_at = clock_timestamp(),"
@@ -240,6 +242,7 @@ def let_go(connection: psycopg.Connection[Any], *, freeze_ids: Collection[int]) 
             row = cursor.fetchone()
             assert row is not None
             cursor.execute(sql.load("thaw_task_instances"), {"ti": ids, "at": row[0]})
+    revise_runs(connection, ti_ids=ids)
     return len(ids)
 
 

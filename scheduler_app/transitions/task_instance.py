@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from scheduler_app import sql
 from scheduler_app.rules import stopping
 from scheduler_app.rules.roles import Role
+from scheduler_app.transitions.run import revise_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,7 +124,9 @@ def terminate(
         cursor.execute(
             sql.load("terminate_task_instances"), {"ti": sorted(ti_ids), "reason": reason}
         )
-        return dict(cursor.fetchall())
+        asked: dict[int, bool] = dict(cursor.fetchall())
+    revise_runs(connection, ti_ids=list(asked))
+    return asked
 
 
 def note_waits(connection: psycopg.Connection[Any], *, notes: Sequence[WaitNote]) -> None:
