@@ -31,6 +31,7 @@ from scheduler_app.models import (
     Incident,
     Inquiry,
     Job,
+    KeyLimit,
     LeaseEvent,
     Review,
     Run,
@@ -410,6 +411,7 @@ def make_rest() -> None:
     LeaseEvent.objects.create(shard=3, kind="acquired", token=1, at=moment, detail={"ttl_s": 15})
     found = Attempt(id=uuid7(1), shard=3, hostname="worker-1", pid=4001)  # nobody issued it
     make_take_over(attempt=found, at_s=(moment - START).total_seconds())
+    KeyLimit.objects.create(key="customer:*", slots=2, description="what their gateway bears")
     Variable.objects.create(key="limit", value=[1, 2], updated_at=moment, updated_by="ana")
     VariableChange.objects.create(
         key="limit", version=1, at=moment, actor="ana", action="created", after=[1, 2]

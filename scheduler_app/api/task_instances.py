@@ -17,6 +17,7 @@ from scheduler_app.api.acts import (
     TerminationPlanSerializer,
     TerminationsSerializer,
 )
+from scheduler_app.api.pools import HoldersSerializer, window
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.api.saving import (
     ArtifactSerializer,
@@ -30,7 +31,7 @@ from scheduler_app.operations.terminate import (
     terminate_task_instance,
     terminate_task_instances,
 )
-from scheduler_app.queries import artifacts, saving, task_instances, why
+from scheduler_app.queries import artifacts, saving, slots, task_instances, why
 from scheduler_app.queries.filters import TaskInstanceFilter
 
 if TYPE_CHECKING:
@@ -149,6 +150,23 @@ class TaskInstanceCheckpoint(ApiView):
         row = task_instances.one(self.scope, ti)
         found = saving.history(self.scope, row, checkpoint)
         return Response(CheckpointSaveSerializer(found, many=True).data)
+
+
+class TaskInstanceHolders(ApiView):
+    """Who holds what a task instance waits for."""
+
+    @extend_schema(responses=HoldersSerializer)
+    def get(self, request: Request, ti: int) -> Response:
+        """Longest first, ``limit`` from ``offset`` on; nobody where it does not wait for room."""
+        row = task_instances.one(self.scope, ti)
+        wanted = why.slots_waited_for(row)
+        asked = window(request)
+        found = (
+            slots.Places(rows=(), total=0, offset=0)
+            if wanted is None
+            else slots.holders(self.scope, wanted, **asked)
+        )
+        return Response(HoldersSerializer(found).data)
 
 
 class ExternalEventRequestSerializer(serializers.Serializer[dict[str, Any]]):

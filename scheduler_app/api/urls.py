@@ -25,6 +25,7 @@ from scheduler_app.api import (
     health,
     incidents,
     jobs,
+    key_limits,
     lease_events,
     leases,
     mark,
@@ -169,6 +170,10 @@ V1: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/undrain/", jobs.JobDrain.as_view(is_drained=False)),
     *listed("triggers", triggers.TriggerList, "<int:trigger>", triggers.TriggerDetail),
     *listed("pools", pools.PoolList, "<str:name>", pools.PoolDetail),
+    path("pools/<str:name>/holders/", pools.PoolHolders.as_view()),
+    path("pools/<str:name>/waiting/", pools.PoolWaiters.as_view()),
+    *listed("limits", key_limits.KeyLimitList, "<path:key>", key_limits.KeyLimitDetail),
+    path("task-instances/<int:ti>/holders/", task_instances.TaskInstanceHolders.as_view()),
     path("variables/<path:key>/increment/", variables.VariableIncrement.as_view()),
     *listed("variables", variables.VariableList, "<path:key>", variables.VariableDetail),
     *listed(

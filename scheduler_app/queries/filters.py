@@ -448,6 +448,16 @@ class PoolFilter(ListFilter):
     name: tuple[str, ...] = field(default=(), metadata=text_of("name"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimitFilter(ListFilter):
+    """Which limits of keys."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("key", "slots")
+    ORDER_DEFAULT: ClassVar[str] = "key"
+
+    key: tuple[str, ...] = field(default=(), metadata=text_of("key"))
+
+
 def _keys_with(texts: tuple[str, ...]) -> Q:
     kept = Q()
     for text in texts:

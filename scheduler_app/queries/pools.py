@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from django.db.models import IntegerField, OuterRef, Q, Subquery, Sum, Value
+from django.db.models import Case, IntegerField, OuterRef, Q, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
-from scheduler_app.models import Attempt, Pool
+from scheduler_app.models import Attempt, Pool, TaskInstance, Trigger
 from scheduler_app.queries import lens
 
 if TYPE_CHECKING:
@@ -26,13 +26,24 @@ class PoolRow:
     slots: int
     running_slots: int
     queued_slots: int
+    deferred_slots: int  # none where deferred task instances give their slots back
     description: str
     include_deferred: bool
 
     @property
     def open_slots(self) -> int:
         """Slots that are free now; none if the pool is overfull."""
-        return max(0, self.slots - self.running_slots - self.queued_slots)
+        return max(0, self.slots - self.taken_slots)
+
+    @property
+    def taken_slots(self) -> int:
+        """Slots that are held now; more than there are after a shrink."""
+        return self.running_slots + self.queued_slots + self.deferred_slots
+
+    @property
+    def missing_slots(self) -> int:
+        """How many slots more are held than there are."""
+        return max(0, self.taken_slots - self.slots)
 
 
 def _rows(scope: Scope) -> QuerySet[Pool]:
@@ -40,7 +51,9 @@ def _rows(scope: Scope) -> QuerySet[Pool]:
 
 
 def _taken(state: str) -> Coalesce:
-    live = Attempt.objects.filter(is_live=True, state=state, pool=OuterRef("name"))
+    live = Attempt.objects.filter(
+        is_live=True, kind="task", filter_code=None, state=state, pool=OuterRef("name")
+    )
     if state == "issued":
         # An issued attempt of a held task instance takes no slot.
         live = live.filter(ti__held_by__isnull=True)
@@ -48,12 +61,29 @@ def _taken(state: str) -> Coalesce:
     return Coalesce(Subquery(slots), Value(0), output_field=IntegerField())
 
 
+def _deferred() -> Coalesce:
+    waiting = Trigger.objects.filter(is_waiting=True).values("ti_id")
+    held = TaskInstance.objects.filter(
+        is_open=True, state="deferred", pool=OuterRef("name"), id__in=waiting
+    )
+    slots = held.order_by().values("pool").annotate(taken=Sum("pool_slots")).values("taken")
+    return Coalesce(
+        Case(When(include_deferred=True, then=Subquery(slots))),
+        Value(0),
+        output_field=IntegerField(),
+    )
+
+
 NOUN: Final = lens.Noun(
     name="pools",
     model=Pool,
     row=PoolRow,
     rows=_rows,
-    columns={"running_slots": _taken("running"), "queued_slots": _taken("issued")},
+    columns={
+        "running_slots": _taken("running"),
+        "queued_slots": _taken("issued"),
+        "deferred_slots": _deferred(),
+    },
     key="name",
 )
 

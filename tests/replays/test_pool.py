@@ -304,6 +304,7 @@ def test_a_limit_holds_for_each_key_over_all_flows_and_operators_can_change_it(
     first = started(world, *runs.values())
     assert Counter(m.run_id for m in first)[runs["h"]] == 2
     assert len(first) == 4
+    assert started(world, *runs.values()) == []
     waiting = TaskInstance.objects.filter(run_id=runs["f"], state="scheduled").first()
     assert waiting is not None
     told = why_of(EVERYTHING, waiting.pk)
@@ -361,6 +362,7 @@ def test_limits_of_flows_and_tasks_hold_over_runs(
     assert len(first) == (3 if each is None else 5)
     if each is not None:
         assert set(counts.values()) == {each}
+    assert started(world, *runs) == []
     waiting = TaskInstance.objects.filter(state="scheduled").first()
     assert waiting is not None
     told = why_of(EVERYTHING, waiting.pk)

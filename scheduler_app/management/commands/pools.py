@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.pools import change_pool, create_pool, delete_pool
-from scheduler_app.queries import pools
+from scheduler_app.queries import pools, slots
 from scheduler_app.queries.filters import PoolFilter
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import InvalidInput, SchedulerError
@@ -37,6 +37,12 @@ class Command(BaseCommand):
         shown = verbs.add_parser("show", help="one pool")
         shown.add_argument("name", metavar="POOL")
         add_json(shown)
+        for verb, words in (("holders", "who holds its slots"), ("waiting", "who waits, in order")):
+            read = verbs.add_parser(verb, help=words)
+            read.add_argument("name", metavar="POOL")
+            read.add_argument("--limit", type=int, default=slots.PLACES, metavar="N")
+            read.add_argument("--offset", type=int, default=0, metavar="N")
+            add_json(read)
         made = verbs.add_parser("create", help="make a pool")
         made.add_argument("name", metavar="POOL")
         made.add_argument("--slots", type=int, required=True, metavar="N", help="0: nothing starts")
@@ -57,6 +63,8 @@ class Command(BaseCommand):
         verbs = {
             "list": self._list,
             "show": self._show,
+            "holders": self._holders,
+            "waiting": self._waiting,
             "create": self._create,
             "set": self._set,
             "delete": self._delete,
@@ -78,6 +86,29 @@ class Command(BaseCommand):
     def _show(self, options: dict[str, Any]) -> None:
         row = pools.one(EVERYTHING, options["name"])
         self.stdout.write(as_json(row) if options["json"] else table(HEADINGS, [_line(row)]))
+
+    def _holders(self, options: dict[str, Any]) -> None:
+        row = pools.one(EVERYTHING, options["name"])
+        of_pool = slots.Slots(pool=row.name)
+        found = slots.holders(EVERYTHING, of_pool, limit=options["limit"], offset=options["offset"])
+        if options["json"]:
+            self.stdout.write(as_json(found))
+            return
+        lines = [(_name(one), one.slots, one.state, one.since) for one in found.rows]
+        self.stdout.write(table(("TASK", "SLOTS", "STATE", "SINCE"), lines))
+        self.stdout.write(f"\n{found.total} hold slots of pool {row.name}")
+
+    def _waiting(self, options: dict[str, Any]) -> None:
+        row = pools.one(EVERYTHING, options["name"])
+        found = slots.waiters(
+            EVERYTHING, pool=row.name, limit=options["limit"], offset=options["offset"]
+        )
+        if options["json"]:
+            self.stdout.write(as_json(found))
+            return
+        lines = [(_name(one), one.priority, one.slots, one.since, one.detail) for one in found.rows]
+        self.stdout.write(table(("TASK", "PRIORITY", "SLOTS", "SINCE", "WHY"), lines))
+        self.stdout.write(f"\n{found.total} wait in pool {row.name}")
 
     def _create(self, options: dict[str, Any]) -> None:
         create_pool(
@@ -103,6 +134,11 @@ class Command(BaseCommand):
         delete_pool(name=options["name"], actor=actor(), reason=options["reason"])
         said = f"Pool {options['name']} is gone."
         self.stdout.write(as_json({"deleted": options["name"]}) if options["json"] else said)
+
+
+def _name(row: slots.HolderRow | slots.WaiterRow) -> str:
+    index = "" if row.map_index < 0 else f" [{row.map_label or row.map_index}]"
+    return f"{row.flow_id} {row.run_key} {row.task_id}{index}"
 
 
 def _add_values(parser: ArgumentParser) -> None:

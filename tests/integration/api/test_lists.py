@@ -33,6 +33,7 @@ PATHS = [
     "jobs",
     "triggers",
     "pools",
+    "limits",
     "variables",
     "variable-changes",
     "cases",
@@ -168,6 +169,7 @@ def test_nobody_reads_without_a_login(stranger: Client, path: str) -> None:
         not in {
             ("executor-events", "post"),  # the door for executors from outside
             ("variables", "post"),  # makes one
+            ("pools", "post"),
         }
     ],
 )

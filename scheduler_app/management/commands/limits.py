@@ -1,0 +1,68 @@
+"""``manage.py limits``: how many slots keys have, over what the flows say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand
+
+from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
+from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.operations.key_limits import remove_limit, set_limit
+from scheduler_app.queries import key_limits
+from scheduler_app.queries.filters import KeyLimitFilter
+from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.errors import SchedulerError
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+
+class Command(BaseCommand):
+    """Exit codes: 0 done, 1 refused or not there, 2 wrong arguments."""
+
+    help = "List, set and remove limits of keys."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One verb with its own arguments."""
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        add_list_options(verbs.add_parser("list", help="limits that were set, by key"))
+        written = verbs.add_parser("set", help="say how many slots a key has")
+        written.add_argument("key", metavar="KEY", help="customer:acme; customer:* for all of them")
+        written.add_argument("slots", metavar="SLOTS", type=int, help="0: nothing of it begins")
+        written.add_argument("--description", metavar="TEXT", help="for people")
+        freed = verbs.add_parser("remove", help="the key has what the flows say again")
+        freed.add_argument("key", metavar="KEY")
+        for verb in (written, freed):
+            verb.add_argument("--reason", default="", help="why, for the audit; needed")
+            add_json(verb)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """The verb's function has printed its answer."""
+        del args
+        try:
+            getattr(self, f"_{options['verb']}")(options)
+        except SchedulerError as error:
+            fail(str(error))
+
+    def _list(self, options: dict[str, Any]) -> None:
+        asked = KeyLimitFilter(limit=options["limit"], filtered=lens(options))
+        page = key_limits.page(asked, EVERYTHING)
+        if options["json"]:
+            self.stdout.write(as_json(page.rows))
+            return
+        lines = [(row.key, row.slots, row.description) for row in page.rows]
+        self.stdout.write(table(("KEY", "SLOTS", "ABOUT"), lines))
+        self.stdout.write(f"\n{told(page.counts, 'limits', lens=lens(options))}")
+
+    def _set(self, options: dict[str, Any]) -> None:
+        said = {name: options[name] for name in ("key", "slots", "description")}
+        set_limit(actor=actor(), reason=options["reason"], **said)
+        sentence = f"{options['key']} has {options['slots']} slots."
+        self.stdout.write(as_json(said) if options["json"] else sentence)
+
+    def _remove(self, options: dict[str, Any]) -> None:
+        remove_limit(key=options["key"], actor=actor(), reason=options["reason"])
+        sentence = f"{options['key']} has what the flows say again."
+        self.stdout.write(as_json({"removed": options["key"]}) if options["json"] else sentence)
