@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from hypothesis import strategies as st
 
 from scheduler_app.rules import run_outcome
+from scheduler_app.rules.board import Board, Graph
 from scheduler_app.rules.definition import (
     FlowDefinition,
     GroupDefinition,
@@ -69,6 +70,42 @@ class OfTheWholeRun:
             choices=choices,
             given_up=given_up,
         )
+
+
+class OnABoard:
+    """The counters that are kept of a flow without ties; they hear of what changed."""
+
+    def __init__(self, flow: FlowDefinition) -> None:
+        self._board = Board(
+            Graph(
+                upstream={task.task_id: task.upstream for task in flow.tasks},
+                trigger_rules={task.task_id: task.trigger_rule for task in flow.tasks},
+            )
+        )
+
+    def tell(self, instances: Sequence[InstanceState]) -> None:
+        for one in instances:
+            self._board.put(one.task_id, one.map_index, one.state, held=one.held)
+
+    def decide(self, *, choices: Mapping[str, object], given_up: Collection[str]) -> RunDecision:
+        assert not choices
+        assert not given_up
+        return self._board.decide()
+
+
+def without_ties(flow: FlowDefinition) -> FlowDefinition:
+    """The flow with nothing between its tasks but the order in which they run."""
+    tasks = [
+        TaskDefinition(
+            task_id=task.task_id,
+            upstream=task.upstream,
+            trigger_rule=TriggerRule.ALL_SUCCESS
+            if task.role == Role.TEARDOWN
+            else task.trigger_rule,
+        )
+        for task in flow.tasks
+    ]
+    return FlowDefinition(flow_id=flow.flow_id, tasks=tuple(tasks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

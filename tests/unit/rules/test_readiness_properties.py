@@ -20,7 +20,15 @@ from scheduler_app.rules import run_outcome
 from scheduler_app.rules.roles import Picks
 from scheduler_app.rules.run_outcome import InstanceState
 from scheduler_app.rules.states import TASK_MOVES, TASK_TERMINAL, TaskState
-from tests.unit.rules.slow_model import Decider, Model, OfTheWholeRun, flows, instances_of
+from tests.unit.rules.slow_model import (
+    Decider,
+    Model,
+    OfTheWholeRun,
+    OnABoard,
+    flows,
+    instances_of,
+    without_ties,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     from scheduler_app.rules.run_outcome import Key, RunDecision
     from tests.unit.rules.slow_model import Said
 
-DECIDERS: list[Callable[[FlowDefinition], Decider]] = [OfTheWholeRun]
+DECIDERS: list[Callable[[FlowDefinition], Decider]] = [OfTheWholeRun, OnABoard]
 LOOKS = 25
 COUNTS = st.lists(st.sampled_from([1, 1, 1, 1, 2, 2, 3, 0]), min_size=9, max_size=9)
 # Not drawn number by number: what is drawn so is small and much alike.
@@ -147,6 +155,8 @@ def test_whatever_happens_in_whatever_order_it_decides_what_the_slow_model_decid
     decider: Callable[[FlowDefinition], Decider], data: st.DataObject
 ) -> None:
     flow, counts = data.draw(flows()), data.draw(COUNTS)
+    if decider is OnABoard:
+        flow = without_ties(flow)
     story = Story(flow, counts, data.draw(CHANCES))
     asked, model = decider(flow), Model(flow)
     asked.tell(list(story.cells.values()))
