@@ -92,15 +92,13 @@ def _let_go(ready: Ready, made: Dispatch) -> None:
 def wait_notes(ready: Sequence[Ready], choice: capacity.Choice, *, now: datetime) -> list[WaitNote]:
     """Notes for those that have waited long enough and whose reason is new.
 
-    None for a run of which something starts now: its turn comes, and a note is a row version for each.
+    Who stands far behind in a long line is not named yet, and has none: a note is a row version.
     """
-    starting = frozenset(choice.chosen)
-    moving = {r.view.run_id for r in ready if r.instance.ti_id in starting}
     notes = []
     for r in ready:
         wait = choice.waiting.get(r.instance.ti_id)
         since = r.instance.ready_since
-        if wait is None or since is None or r.view.run_id in moving:
+        if wait is None or since is None:
             continue
         mark = f"{wait.code}:{wait.about}"
         if mark == r.instance.wait_mark or (now - since).total_seconds() < WAIT_NOTED_AFTER_S:
