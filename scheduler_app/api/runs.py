@@ -13,7 +13,7 @@ from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer, TerminationPlanSerializer
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.terminate import terminate_run
-from scheduler_app.operations.trigger_run import trigger_run
+from scheduler_app.operations.trigger_run import trigger_run, trigger_runs
 from scheduler_app.queries import flows, groups, runs
 from scheduler_app.queries.filters import RunFilter
 
@@ -160,6 +160,45 @@ class RunListOfFlow(RunList):
         body = bodies.checked(RunRequestSerializer, request)
         run = trigger_run(flow_id=flow_id, actor=request.user.get_username(), **body)
         return Response(RunSerializer(runs.one(self.scope, run.pk)).data, status=HTTPStatus.CREATED)
+
+
+class RunsRequestSerializer(serializers.Serializer[dict[str, Any]]):
+    """The runs that are wanted, each as one is triggered."""
+
+    runs = RunRequestSerializer(many=True, allow_empty=False)
+    note = serializers.CharField(
+        required=False, allow_blank=True, default="", trim_whitespace=False
+    )
+
+
+class TriggeredRunSerializer(serializers.Serializer[dict[str, Any]]):
+    """One of the runs that were triggered together."""
+
+    id = serializers.IntegerField()
+    run_id = serializers.CharField()
+
+
+class TriggeredRunsSerializer(serializers.Serializer[dict[str, Any]]):
+    """The runs that were made, in the order in which they were asked for."""
+
+    count = serializers.IntegerField()
+    runs = TriggeredRunSerializer(many=True)
+
+
+class RunsOfFlowTrigger(ApiView):
+    """Many runs of one flow at once."""
+
+    @extend_schema(
+        request=RunsRequestSerializer, responses={HTTPStatus.CREATED: TriggeredRunsSerializer}
+    )
+    def post(self, request: Request, flow_id: str) -> Response:
+        """All of them exist, queued; where one cannot be made, none is."""
+        flows.one(self.scope, flow_id)
+        body = bodies.checked(RunsRequestSerializer, request)
+        made = trigger_runs(flow_id=flow_id, actor=request.user.get_username(), **body)
+        keys = runs.keys_of(made)
+        answer = {"count": len(made), "runs": [{"id": one, "run_id": keys[one]} for one in made]}
+        return Response(TriggeredRunsSerializer(answer).data, status=HTTPStatus.CREATED)
 
 
 class RunDetailByKey(ApiView):

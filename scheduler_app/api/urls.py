@@ -100,6 +100,8 @@ V1: list[URLPattern | URLResolver] = [
     path("flows/<str:flow_id>/versions/<int:number>/", flows.FlowVersionDetail.as_view()),
     path("flows/<str:flow_id>/versions/<int:number>/source/", flows.FlowVersionSource.as_view()),
     path("flows/<str:flow_id>/runs/", runs.RunListOfFlow.as_view()),
+    # Not among the runs: any text may be the id of one.
+    path("flows/<str:flow_id>/trigger/", runs.RunsOfFlowTrigger.as_view()),
     path("flows/<str:flow_id>/runs/<str:run_id>/", runs.RunDetailByKey.as_view()),
     path("flows/<str:flow_id>/pause/", flows.FlowPause.as_view(is_paused=True)),
     path("flows/<str:flow_id>/unpause/", flows.FlowPause.as_view(is_paused=False)),

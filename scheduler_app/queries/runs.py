@@ -15,7 +15,7 @@ from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import RUN_TERMINAL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from django.db.models import QuerySet
@@ -130,6 +130,11 @@ def by_key(scope: Scope, flow_id: str, run_id: str) -> RunRow:
     return lens.one(
         NOUN, scope, Q(flow_id=flow_id, run_key=run_id), f"run {run_id} of flow {flow_id}"
     )
+
+
+def keys_of(ids: Sequence[int]) -> dict[int, str]:
+    """By id, the text by which each run is known within its flow."""
+    return dict(Run.objects.filter(pk__in=ids).values_list("pk", "run_key"))
 
 
 def triggered(

@@ -91,6 +91,11 @@ def test_w3_forty_runs(bench: Bench, table: list[Row]) -> None:
     table.append(_rate_row("W3", "40 runs of a 5-task chain at once, 40 calls", bench, timed))
 
 
+def test_w3_four_hundred_runs(bench: Bench, table: list[Row]) -> None:
+    timed = [bench.through(lambda: bench.runs_by_one_call("chain_5", 400)) for _ in range(2)]
+    table.append(_rate_row("W3", "400 runs of a 5-task chain, created by one call", bench, timed))
+
+
 def test_w4_one_task(bench: Bench, table: list[Row]) -> None:
     waited = []
     before = bench.cpu_s()

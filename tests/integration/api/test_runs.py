@@ -113,3 +113,41 @@ def test_a_body_of_another_kind_is_refused(api: Client) -> None:
     answer = api.post(f"/api/v1/flows/{flow.flow_id}/runs/", "<a/>", content_type="text/xml")
     assert answer.status_code == 415
     assert answer["Content-Type"] == "application/problem+json"
+
+
+def trigger_many(client: Client, flow_id: str, body: Any) -> Any:
+    return client.post(f"/api/v1/flows/{flow_id}/trigger/", body, content_type="application/json")
+
+
+def test_many_runs_are_made_in_one_call_in_the_order_asked(api: Client) -> None:
+    flow = factories.make_flow()
+    wanted = [{"run_id": "b", "conf": {"n": 1}}, {}, {"run_id": "a", "note": "its own"}]
+    answer = trigger_many(api, flow.flow_id, {"runs": wanted, "note": "for all"})
+    assert answer.status_code == 201
+    made = answer.json()
+    assert made["count"] == 3
+    assert [made["runs"][0]["run_id"], made["runs"][2]["run_id"]] == ["b", "a"]
+    found = [Run.objects.get(pk=one["id"]) for one in made["runs"]]
+    assert [one.note for one in found] == ["for all", "for all", "its own"]
+    assert (found[0].conf, found[0].state) == ({"n": 1}, "queued")
+    assert Audit.objects.filter(action="trigger").count() == 3
+
+
+def test_where_one_of_many_runs_cannot_be_made_none_is(api: Client) -> None:
+    flow = factories.make_flow()
+    wanted = [{"run_id": "one"}, {"run_id": "two"}, {"run_id": "one"}]
+    answer = trigger_many(api, flow.flow_id, {"runs": wanted})
+    assert answer.status_code == 409
+    assert answer.json()["field"] == "runs.2.run_id"
+    assert "no run was made" in answer.json()["detail"]
+    assert not Run.objects.exists()
+    refused: list[dict[str, Any]] = [
+        {"runs": []},
+        {"runs": [{}] * 1001},
+        {"runs": [{"conf": [1]}]},
+        {},
+    ]
+    for body in refused:
+        assert trigger_many(api, flow.flow_id, body).status_code == 400
+    assert not Run.objects.exists()
+    assert trigger_many(api, "no-such-flow", {"runs": [{}]}).status_code == 404
