@@ -333,13 +333,18 @@ class Database:
         assert p.token is not None
         return Message(p.id, p.ti_id, p.fence, p.token)
 
-    def note_published(self, attempt_ids: Iterable[int]) -> None:
-        """Each attempt that is not yet noted as published is, now."""
+    def note_published(self, attempt_ids: Iterable[int], *, is_first: bool = True) -> None:
+        """Each attempt that waits and is not yet noted as published is, now.
+
+        Where it is the first time, one that was given back since is left to the next sweep.
+        """
         for attempt_id in attempt_ids:
             p = self.attempts[attempt_id]
-            if p.published_at is None:
+            if p.state is not _ISSUED or p.published_at is not None:
+                continue
+            if p.publish_count == 0 or not is_first:
                 p.published_at = self.now
-                p.publish_count = 1
+                p.publish_count = max(p.publish_count, 1)
                 self.touched.append(p)
 
     def note_republished(self, attempt_ids: Iterable[int]) -> None:
@@ -356,6 +361,7 @@ class Database:
         p = self.attempts[attempt_id]
         if p.state is _ISSUED:
             p.published_at = None
+            p.publish_count = max(p.publish_count, 1)
             self.touched.append(p)
 
     def unpublished(self) -> list[Message]:
@@ -422,6 +428,7 @@ class Database:
             p.started_at = self.now
         if p.published_at is None:
             p.published_at = self.now
+        p.publish_count = max(p.publish_count, 1)
         self.touched.append(ti)
         self.touched.append(p)
         return Claim(ti.id, ti.try_number, ti.max_tries, ti.resume_index, ti.next_method)

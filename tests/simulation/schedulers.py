@@ -219,6 +219,8 @@ class Schedulers(State):
             return False
         s.messages += sorted(found)
         self._publish(s, r)
+        self.db.note_published(s.published, is_first=False)
+        s.published = []
         return True
 
     def republish(self, r: int) -> bool:

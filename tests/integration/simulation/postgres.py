@@ -184,8 +184,9 @@ class PostgresDatabase(Database):
 
     # -- publishing ---------------------------------------------------------------------------
 
-    def note_published(self, attempt_ids: Iterable[int]) -> None:
-        attempt.note_published(self._connection, ages_s=dict.fromkeys(map(_id, attempt_ids), 0.0))
+    def note_published(self, attempt_ids: Iterable[int], *, is_first: bool = True) -> None:
+        ages_s = dict.fromkeys(map(_id, attempt_ids), 0.0)
+        attempt.note_published(self._connection, ages_s=ages_s, is_first=is_first)
         self.look()
 
     def note_republished(self, attempt_ids: Iterable[int]) -> None:
