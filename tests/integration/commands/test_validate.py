@@ -126,7 +126,7 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
             *("freeze", "thaw", "clear", "undo"),
         ],
         "jobs": ["list", "stop", "drain", "undrain"],
-        "pools": ["list", "show", "create", "set", "delete"],
+        "pools": ["list", "show", "holders", "waiting", "create", "set", "delete"],
     }[command]
     assert re.findall(r"^    ([\w-]+) ", usage.out, re.MULTILINE) == verbs
     for verb in verbs:
