@@ -52,6 +52,7 @@ def states(stack: Stack, run: dict[str, Any]) -> dict[str, str]:
 
 def test_a_hard_freeze_stops_and_refuses_and_the_thaw_lets_all_go_on(stack: Stack) -> None:
     """One worker process: the first run's task runs, the second run's waits in the queue behind it."""
+    (stack.folder / "go").unlink(missing_ok=True)
     first = stack.trigger("one")
     wait_for(
         "it runs",

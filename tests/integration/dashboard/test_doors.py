@@ -37,6 +37,7 @@ ARGUMENTS = {
     "backfill": 1,
     "shard": 1,
     "job_id": "01a22832-83ed-728a-be99-43049e895bf7",
+    "name": "default",
 }
 
 

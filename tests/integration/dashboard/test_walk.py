@@ -110,12 +110,19 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         reason="for the walk",
     )
     set_variable(key="limit", value=[1, 2], actor="ana", reason="for the walk")
+    mapped = TaskInstance.objects.get(pk=scene.retried)
+    # One instance: the page of a run has one row for all of a mapped task.
+    mapped.pk, mapped.attempt_id = None, None
+    mapped.task_id, mapped.map_index = "each_part", 0
+    mapped.save(force_insert=True)
     return {
         "take_over": take_over.pk,
         "flow_id": "nightly_sales",
         "run_id": "manual__healed",
         "run": scene.healed,
         "ti": scene.retried,
+        "task_id": mapped.task_id,
+        "name": "default",
         "event": event.pk,
         "attempt_id": attempt.pk,
         "job_id": world.worker,
