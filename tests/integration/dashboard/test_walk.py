@@ -54,7 +54,7 @@ NO_PAGES = {
     "flow_backfill", "backfill_pause", "backfill_unpause", "backfill_cancel",
     "variable_new", "variable_edit", "variable_delete",  # forms
     "runs_mark", "task_instances_mark", "runs_clear", "task_instances_clear", "runs_freeze",
-    "task_instances_freeze", "clear_batch", "clear_undo",  # need a selection, or what came of one
+    "task_instances_terminate", "pool_new", "pool_edit", "pool_delete", "task_instances_freeze", "clear_batch", "clear_undo",  # need a selection, or what came of one
     "task_instance_retry",
     "run_retry", "run_cancel_retry", "review_approve", "review_dismiss", "guard_set", "guard_stop", "guard_start",
     "run_terminate", "task_instance_terminate",  # plans of acts count what they would do
