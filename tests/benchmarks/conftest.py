@@ -30,6 +30,16 @@ ENVIRONMENT = {
 }
 
 
+# What idles is measured before anything has run, and what fills tables after all else.
+ORDER = ("test_idle", "test_workloads", "test_triggers", "test_up", "test_step", "test_reads")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The benchmarks come in their own order, whatever orders the tests."""
+    items.sort(key=lambda item: ORDER.index(item.path.stem) if item.path.stem in ORDER else -1)
+
+
 @pytest.fixture(scope="session")
 def quiet_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with nothing to do but the benchmarks."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import http.client
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import psycopg
-import pytest
 
 from tests import history
 from tests.benchmarks.bench import percentile
@@ -17,6 +17,7 @@ from tests.stack import PASSWORD, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.stack import Stack
 
@@ -135,32 +136,27 @@ class Reader:
             cookies[name] = rest.partition(";")[0]
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack of its own: its history would weigh on the other benchmarks."""
-    folder = tmp_path_factory.mktemp("reads")
+@contextmanager
+def with_history(folder: Path, instances: int) -> Iterator[Stack]:
+    """A stack of its own, in which so many task instances have ended: they would weigh on other benchmarks."""
     environment = {"DAYLIGHT_LEASE_TTL": "15"}
     with running(folder, flags=["--no-examples"], environment=environment) as made:
         made.write_flow("single.py", FLOW)
         made.wait_for_flow("single")
+        with psycopg.connect(made.addresses.database_url, autocommit=True) as connection:
+            (version,) = connection.execute("SELECT id FROM flow_version").fetchall()
+            history.write(connection, version_id=version[0], instances=instances)
         yield made
 
 
-@pytest.fixture(scope="module")
-def connection(stack: Stack) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that commits by itself."""
-    with psycopg.connect(stack.addresses.database_url, autocommit=True) as made:
-        yield made
-
-
-def test_w7_reads(stack: Stack, connection: psycopg.Connection[Any], table: list[Row]) -> None:
-    (version,) = connection.execute("SELECT id FROM flow_version").fetchall()
+def test_w7_reads(tmp_path: Path, table: list[Row]) -> None:
     found: dict[int, dict[str, float]] = {}
-    written = 0
     for size in SIZES:
-        history.write(connection, version_id=version[0], instances=size - written)
-        written = size
-        found[size] = _measured(stack, connection)
+        with (
+            with_history(tmp_path / str(size), size) as stack,
+            psycopg.connect(stack.addresses.database_url, autocommit=True) as connection,
+        ):
+            found[size] = _measured(stack, connection)
     for names, what in (
         (TASK_INSTANCES, "list of 100 task instances"),
         (FILTERED, "the same, filtered and in other orders"),
