@@ -69,6 +69,7 @@ def _holders(stage: Ground) -> dict[str, int]:
 
 def test_each_part_works_on_a_host_of_its_own(stage: Ground) -> None:
     """Workers have no flow folder and no disk in common with anybody; pages show who ran what where."""
+    before = _open_incidents(stage)  # of a link that an earlier test has cut
     runs = [stage.run(flow) for flow in ("drill_fan", "drill_wait", "drill_retry", "drill_apart")]
     stage.all_holds()
     jobs = {row["hostname"]: row for row in stage.stack.rows("jobs")}
@@ -78,10 +79,15 @@ def test_each_part_works_on_a_host_of_its_own(stage: Ground) -> None:
     assert _holders(stage) == {"scheduler-1": 8, "scheduler-2": 8}
     health = stage.stack.api("GET", "/api/v1/health/")
     assert health["is_healthy"]
-    assert health["open_incidents"] == 0
+    assert _open_incidents(stage) <= before
     (attempt,) = [row for row in stage.attempts(runs[1]) if row["resume_index"] == 1]
     done = _of(stage).manage("tasks", "log", "drill_wait", runs[1], "wait")
     assert f"fence {attempt['fence']} has begun" in done.stdout, done.stdout + done.stderr
+
+
+def _open_incidents(stage: Ground) -> set[int]:
+    found = stage.stack.api("GET", "/api/v1/incidents/?state=open&limit=100")
+    return {one["id"] for one in found["results"]}
 
 
 @pytest.mark.parametrize("how", ["nothing passes", "only the answers are lost"])
