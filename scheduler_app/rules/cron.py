@@ -122,7 +122,7 @@ class Cron(FireTimes):
             day = instant.astimezone(self._zone).date()
             for _ in range(SEARCH_DAYS_MAX):
                 three = (day - _DAY, day, day + _DAY)
-                yield day, sorted(chain.from_iterable(map(self._fire_times, three)))
+                yield day, sorted({*chain.from_iterable(map(self._fire_times, three))})
                 day += step
         except OverflowError:
             return  # the calendar ends

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler_app.rules import schedule as rules
@@ -207,6 +207,9 @@ instants = st.builds(
 )
 
 
+@example(
+    schedule=Schedule(crons=("*/40 * * * *",)), zone="Europe/Zurich", start=at("2025-03-30 01:00")
+)
 @given(schedules, zones, instants)
 def test_fire_times_strictly_increase_and_are_the_same_backwards(
     schedule: Schedule, zone: str, start: datetime
