@@ -191,6 +191,14 @@ def test_at_the_cap_it_gives_up(recipe: Stack) -> None:
 
 def test_a_token_that_has_run_out_is_told_and_replaced(recipe: Stack) -> None:
     """The first clear keeps a token; when the next one uses it, it has run out."""
+    kept = recipe.trigger("recipe", conf={"failures": 1})
+    wait_for(
+        "the run succeeds",
+        lambda: recipe.row(
+            "SELECT 1 AS one FROM run WHERE id = %s AND state = 'success'", kept["id"]
+        ),
+        within_s=120,
+    )
     recipe.rows(
         "UPDATE api_token SET expires_at = clock_timestamp() - interval '1 second' RETURNING id"
     )

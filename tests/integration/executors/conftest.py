@@ -89,8 +89,9 @@ class Hall:
             **environment,
         }
         if self.kind == "local":
-            # Nothing but the database carries anything.
-            del environ["BROKER_URL"], environ["CACHE_URL"]
+            # Nothing but the database carries anything, unless a process is told otherwise.
+            for name in {"BROKER_URL", "CACHE_URL"} - environment.keys():
+                del environ[name]
         environ.pop("DJANGO_SETTINGS_MODULE", None)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
