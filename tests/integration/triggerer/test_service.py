@@ -337,7 +337,8 @@ def test_what_a_killed_triggerer_watched_is_watched_by_another_and_fires_once(po
         assert _event(post, message) == name
     ends = [line for line in post.noted() if line[0] == "end"]
     assert sorted(line[1] for line in ends) == ["a", "b", "c"]
-    assert {int(line[2]) for line in ends} == {two.pid}
+    # A trigger at whose step the first one happened to die ends in a process of its own.
+    assert one.pid not in {int(line[2]) for line in ends}
 
 
 def test_a_triggerer_that_stops_hands_over_at_once(post: Post) -> None:
