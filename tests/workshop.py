@@ -155,10 +155,15 @@ class Workshop:
         return run_id
 
     def issue(
-        self, run_id: int, task_id: str = "t", *, on_execute: tuple[str, ...] = ()
+        self,
+        run_id: int,
+        task_id: str = "t",
+        *,
+        map_index: int = -1,
+        on_execute: tuple[str, ...] = (),
     ) -> Message:
         """The next attempt of the task is issued; its predecessor, if any, is set aside."""
-        ti = TaskInstance.objects.get(run_id=run_id, task_id=task_id)
+        ti = TaskInstance.objects.get(run_id=run_id, task_id=task_id, map_index=map_index)
         is_retry = ti.state == "up_for_retry"
         is_again = ti.state == "up_for_reschedule"
         with self.connection.transaction():

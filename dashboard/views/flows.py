@@ -268,7 +268,7 @@ def flow_trigger(request: HttpRequest, flow_id: str) -> HttpResponse:
         context = {"flow": flow, "typed": typed, "error": str(error)}
         return answer.answer(request, "dashboard/flow_trigger.html", reading, context, status=400)
     messages.success(request, f"Run {run.run_key} was created.")
-    return HttpResponseRedirect(reverse("dashboard:run_detail", args=[run.pk]))
+    return HttpResponseRedirect(reverse("dashboard:run_detail", args=[run.id]))
 
 
 def _conf(text: str) -> dict[str, Any] | None:

@@ -124,7 +124,7 @@ class DagRunList(AirflowView):
             )
         except Conflict as error:
             return duplicate(str(error))
-        return Response(shapes.dag_run(runs.one(self.scope, run.pk)))
+        return Response(shapes.dag_run(runs.one(self.scope, run.id)))
 
 
 class DagRunDetail(AirflowView):

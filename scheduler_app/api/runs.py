@@ -156,10 +156,10 @@ class RunListOfFlow(RunList):
     @extend_schema(request=RunRequestSerializer, responses={HTTPStatus.CREATED: RunSerializer})
     def post(self, request: Request, flow_id: str) -> Response:
         """The run exists, queued, with all its fields."""
-        flows.one(self.scope, flow_id)
+        flows.check(self.scope, flow_id)
         body = bodies.checked(RunRequestSerializer, request)
         run = trigger_run(flow_id=flow_id, actor=request.user.get_username(), **body)
-        return Response(RunSerializer(runs.one(self.scope, run.pk)).data, status=HTTPStatus.CREATED)
+        return Response(RunSerializer(runs.one(self.scope, run.id)).data, status=HTTPStatus.CREATED)
 
 
 class RunsRequestSerializer(serializers.Serializer[dict[str, Any]]):
@@ -193,11 +193,13 @@ class RunsOfFlowTrigger(ApiView):
     )
     def post(self, request: Request, flow_id: str) -> Response:
         """All of them exist, queued; where one cannot be made, none is."""
-        flows.one(self.scope, flow_id)
+        flows.check(self.scope, flow_id)
         body = bodies.checked(RunsRequestSerializer, request)
         made = trigger_runs(flow_id=flow_id, actor=request.user.get_username(), **body)
-        keys = runs.keys_of(made)
-        answer = {"count": len(made), "runs": [{"id": one, "run_id": keys[one]} for one in made]}
+        answer = {
+            "count": len(made),
+            "runs": [{"id": one.id, "run_id": one.run_key} for one in made],
+        }
         return Response(TriggeredRunsSerializer(answer).data, status=HTTPStatus.CREATED)
 
 

@@ -74,8 +74,12 @@ class CeleryExecutor:
         try:
             with self._app.producer_or_acquire() as producer, producer.batch():
                 is_batched = producer.supports_batch_publish
+                declared: set[str] = set()
                 for message in messages:
-                    self._publish_one(producer, message, identity)
+                    # The same queue again, with each message, is a fifth of what a message costs.
+                    is_new = message.queue not in declared
+                    self._publish_one(producer, message, identity, declares=is_new)
+                    declared.add(message.queue)
                     taken.add(message.attempt_id)
         except BatchPublishError:
             raise
@@ -87,7 +91,9 @@ class CeleryExecutor:
             return frozenset() if is_batched else frozenset(taken)
         return frozenset(taken)
 
-    def _publish_one(self, producer: Any, message: Message, identity: str) -> None:
+    def _publish_one(
+        self, producer: Any, message: Message, identity: str, *, declares: bool
+    ) -> None:
         """One message as Celery's protocol has it, with nothing in it that nobody reads.
 
         ``send_task`` makes the same in ten times the time: it looks up routes, options of the task
@@ -101,7 +107,7 @@ class CeleryExecutor:
             serializer="json",
             headers={"lang": "py", "task": TASK_NAME, "id": attempt_id, "root_id": attempt_id},
             correlation_id=attempt_id,
-            declare=[self._app.amqp.queues[name]],
+            declare=[self._app.amqp.queues[name]] if declares else [],
             retry=True,
             retry_policy=self._app.conf.task_publish_retry_policy,
         )

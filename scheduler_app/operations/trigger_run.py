@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
-from scheduler_app.models import Run
-from scheduler_app.processes.new_runs import asked_run
+from scheduler_app.processes.new_runs import flow_now, run_of
 from scheduler_app.rules.errors import Conflict, InvalidInput
-from scheduler_app.transitions.audit import record_audit
-from scheduler_app.transitions.run import create_run
+from scheduler_app.transitions.audit import Entry, record_audits
+from scheduler_app.transitions.run import create_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
+
+    from scheduler_app.processes.new_runs import FlowNow
+    from scheduler_app.transitions.run import NewRun
 
 RUNS_MAX: Final = 1000  # of one call: they are made in one transaction
 
 _notices = Notices(settings.CACHE_URL)
+
+
+class Triggered(NamedTuple):
+    """A run that was made."""
+
+    id: int
+    run_key: str
 
 
 def trigger_run(
@@ -32,7 +41,7 @@ def trigger_run(
     logical_date: datetime | None = None,
     run_id: str | None = None,
     note: str = "",
-) -> Run:
+) -> Triggered:
     """A queued manual run of the flow's current version exists; paused flows are allowed.
 
     ``conf`` is laid over the flow's declared defaults; keys that it does not declare are kept,
@@ -41,23 +50,18 @@ def trigger_run(
     has an interval of that date, the run is about the same one; else about that instant alone.
     Raises ``NotFound``, ``InvalidInput`` or ``Conflict`` (the run id exists).
     """
+    wanted = {"conf": conf, "logical_date": logical_date, "run_id": run_id, "note": note}
     with transaction.atomic():
-        new_id = _create(
-            flow_id=flow_id,
-            actor=actor,
-            conf=conf,
-            logical_date=logical_date,
-            run_id=run_id,
-            note=note,
-        )
-        transaction.on_commit(lambda: _tell([new_id]))
-    return Run.objects.select_related("flow", "version").get(pk=new_id)
+        flow = flow_now(connection.connection, flow_id)
+        (made,) = _create(flow, [_run(flow, wanted, actor, 0)], [wanted], _alone)
+        transaction.on_commit(lambda: _tell([made]))
+    return made
 
 
 def trigger_runs(
     *, flow_id: str, actor: str, runs: Sequence[Mapping[str, Any]], note: str = ""
-) -> list[int]:
-    """As many queued manual runs exist, all or none; their ids, in the order asked.
+) -> list[Triggered]:
+    """As many queued manual runs exist, all or none, in the order asked.
 
     Each of ``runs`` has what ``trigger_run`` takes: conf, logical_date, run_id, and a note where it is not
     ``note``. At most ``RUNS_MAX``. Raises what ``trigger_run`` raises, with the place of the run in ``field``.
@@ -65,65 +69,95 @@ def trigger_runs(
     if len(runs) > RUNS_MAX:
         message = f"{len(runs)} runs were asked for; one call makes at most {RUNS_MAX}"
         raise InvalidInput(message, field="runs")
-    made: list[int] = []
+    wanted = [{**one, "note": one.get("note") or note} for one in runs]
     with transaction.atomic():
-        for place, wanted in enumerate(runs):
+        flow = flow_now(connection.connection, flow_id)
+        new = []
+        for place, one in enumerate(wanted):
             try:
-                made.append(
-                    _create(
-                        flow_id=flow_id,
-                        actor=actor,
-                        conf=wanted.get("conf"),
-                        logical_date=wanted.get("logical_date"),
-                        run_id=wanted.get("run_id"),
-                        note=wanted.get("note") or note,
-                    )
-                )
+                new.append(_run(flow, one, actor, place))
             except (InvalidInput, Conflict) as error:
-                field = error.extra.get("field")
-                where = f"runs.{place}" + (f".{field}" if field else "")
-                raise type(error)(f"run {place}: {error}; no run was made", field=where) from error
+                raise _at(place, error) from error
+        made = _create(flow, new, wanted, _at)
         transaction.on_commit(lambda: _tell(made))
     return made
 
 
-def _create(
-    *,
-    flow_id: str,
-    actor: str,
-    conf: Mapping[str, Any] | None,
-    logical_date: datetime | None,
-    run_id: str | None,
-    note: str,
-) -> int:
+def _run(flow: FlowNow, wanted: Mapping[str, Any], actor: str, place: int) -> NewRun:
+    conf = wanted.get("conf")
     if conf is not None and not isinstance(conf, Mapping):
         raise InvalidInput("conf must be a JSON object", field="conf")
-    asked = asked_run(
-        connection.connection,
-        flow_id=flow_id,
+    return run_of(
+        flow,
         conf=conf,
-        logical_date=logical_date,
-        run_id=run_id,
-        note=note,
+        logical_date=wanted.get("logical_date"),
+        run_id=wanted.get("run_id"),
+        note=wanted["note"],
         actor=actor,
+        after_us=place,
     )
-    key = asked.new.run_key
-    new_id = create_run(connection.connection, new=asked.new, definition=asked.definition)
-    if new_id is None:
-        message = f"flow {flow_id!r} has a run {key!r} already; choose another run_id"
-        raise Conflict(message, field="run_id")
-    record_audit(
+
+
+def _create(
+    flow: FlowNow,
+    new: list[NewRun],
+    wanted: Sequence[Mapping[str, Any]],
+    told: Callable[[int, InvalidInput | Conflict], InvalidInput | Conflict],
+) -> list[Triggered]:
+    """The runs, made and noted. Raises ``Conflict``, as ``told``, where one of its id exists already."""
+    ids: list[int | None] = [None] * len(new)
+    places = list(range(len(new)))
+    while places:
+        found = create_runs(
+            connection.connection, new=[new[place] for place in places], definition=flow.definition
+        )
+        for place, run_id in zip(places, found, strict=True):
+            ids[place] = run_id
+            if run_id is not None:
+                continue
+            if wanted[place].get("run_id") is None:
+                # Somebody else asked in the same microsecond: it is called by a later one.
+                later = flow_now(connection.connection, flow.flow_id)
+                new[place] = _run(later, wanted[place], new[place].actor, place)
+                continue
+            message = f"flow {flow.flow_id!r} has a run {new[place].run_key!r} already; choose another run_id"
+            raise told(place, Conflict(message, field="run_id"))
+        places = [place for place in places if ids[place] is None]
+    made = [
+        Triggered(run_id, one.run_key)
+        for run_id, one in zip(ids, new, strict=True)
+        if run_id is not None
+    ]
+    record_audits(
         connection.connection,
-        actor=actor,
-        action="trigger",
-        object_kind="run",
-        object_id=str(new_id),
-        flow_id=flow_id,
-        reason=note,
-        after={"run_id": key, "conf": dict(conf or {})},
+        entries=[
+            Entry(
+                actor=one.actor,
+                action="trigger",
+                object_kind="run",
+                object_id=str(run.id),
+                flow_id=flow.flow_id,
+                reason=one.note,
+                after={"run_id": run.run_key, "conf": dict(asked.get("conf") or {})},
+            )
+            for run, one, asked in zip(made, new, wanted, strict=True)
+        ],
     )
-    return new_id
+    return made
 
 
-def _tell(run_ids: Sequence[int]) -> None:
-    _notices.both(runs=run_ids, topics=["runs", "home", *(f"run:{one}" for one in run_ids)])
+def _alone(place: int, error: InvalidInput | Conflict) -> InvalidInput | Conflict:
+    del place
+    return error
+
+
+def _at(place: int, error: InvalidInput | Conflict) -> InvalidInput | Conflict:
+    """The same error, saying which of several runs it is about."""
+    field = error.extra.get("field")
+    where = f"runs.{place}" + (f".{field}" if field else "")
+    return type(error)(f"run {place}: {error}; no run was made", field=where)
+
+
+def _tell(made: Sequence[Triggered]) -> None:
+    ids = [run.id for run in made]
+    _notices.both(runs=ids, topics=["runs", "home", *(f"run:{one}" for one in ids)])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import dict_row
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
     import psycopg
 
 NOTE_CHARACTERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowNow:
+    """A flow that runs can be asked of, as it is now."""
+
+    flow_id: str
+    shard: int
+    version_id: int
+    definition: FlowDefinition
+    is_paused: bool
+    is_frozen: bool
+    now: datetime  # by the database's clock, UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +64,19 @@ def asked_run(
     ``conf`` is laid over the flow's declared defaults. Without a ``logical_date``, which must be
     aware, the run has the present time. Raises ``NotFound``, ``InvalidInput`` and ``Conflict``.
     """
-    if len(note) > NOTE_CHARACTERS_MAX:
-        message = f"note has {len(note)} characters; at most {NOTE_CHARACTERS_MAX} are allowed"
-        raise InvalidInput(message, field="note")
-    if logical_date is not None and logical_date.tzinfo is None:
-        message = "logical_date needs an offset, such as 2026-01-31T02:00:00Z"
-        raise InvalidInput(message, field="logical_date")
-    if run_id is not None:
-        check_run_key(run_id)
+    flow = flow_now(connection, flow_id)
+    return Asked(
+        new=run_of(
+            flow, conf=conf, logical_date=logical_date, run_id=run_id, note=note, actor=actor
+        ),
+        definition=flow.definition,
+        is_paused=flow.is_paused,
+        is_frozen=flow.is_frozen,
+    )
+
+
+def flow_now(connection: psycopg.Connection[Any], flow_id: str) -> FlowNow:
+    """The flow in its current version. Raises ``NotFound`` and, where it was removed, ``Conflict``."""
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT f.shard, f.is_paused, f.frozen_at IS NOT NULL AS is_frozen, f.removed_at,"
@@ -73,28 +92,60 @@ def asked_run(
     if flow["removed_at"] is not None:
         message = f"flow {flow_id!r} was removed: its file no longer defines it"
         raise Conflict(message, field="flow_id")
-    definition = from_dict(json.loads(flow["definition"]))
-    whole = {**definition.params, **(conf or {})}
-    params.check(definition.param_schemas, whole)
-    now = flow["now"].astimezone(UTC)
-    key = run_id if run_id is not None else manual_run_key(now)
-    at = logical_date.astimezone(UTC) if logical_date is not None else now
-    interval = timetable.interval_from(definition, at)
-    return Asked(
-        new=NewRun(
-            flow_id=flow_id,
-            run_key=key,
-            shard=flow["shard"],
-            run_type=RunType.MANUAL,
-            version_id=flow["version_id"],
-            logical_date=at,
-            data_interval_start=interval.start,
-            data_interval_end=interval.end,
-            conf=whole,
-            note=note,
-            actor=actor,
-        ),
-        definition=definition,
+    return FlowNow(
+        flow_id=flow_id,
+        shard=flow["shard"],
+        version_id=flow["version_id"],
+        definition=_definition(flow["definition"]),
         is_paused=flow["is_paused"],
         is_frozen=flow["is_frozen"],
+        now=flow["now"].astimezone(UTC),
+    )
+
+
+@lru_cache(maxsize=8)  # who triggers a flow, often triggers it again
+def _definition(stored: str) -> FlowDefinition:
+    return from_dict(json.loads(stored))
+
+
+def run_of(
+    flow: FlowNow,
+    *,
+    conf: Mapping[str, Any] | None,
+    logical_date: datetime | None,
+    run_id: str | None,
+    note: str,
+    actor: str,
+    after_us: int = 0,
+) -> NewRun:
+    """A manual run of the flow, checked; see ``asked_run``.
+
+    One without an id is called by the present time, so many microseconds later: so several that are
+    asked for at once have ids of their own.
+    """
+    if len(note) > NOTE_CHARACTERS_MAX:
+        message = f"note has {len(note)} characters; at most {NOTE_CHARACTERS_MAX} are allowed"
+        raise InvalidInput(message, field="note")
+    if logical_date is not None and logical_date.tzinfo is None:
+        message = "logical_date needs an offset, such as 2026-01-31T02:00:00Z"
+        raise InvalidInput(message, field="logical_date")
+    if run_id is not None:
+        check_run_key(run_id)
+    whole = {**flow.definition.params, **(conf or {})}
+    params.check(flow.definition.param_schemas, whole)
+    now = flow.now + timedelta(microseconds=after_us)
+    at = logical_date.astimezone(UTC) if logical_date is not None else now
+    interval = timetable.interval_from(flow.definition, at)
+    return NewRun(
+        flow_id=flow.flow_id,
+        run_key=run_id if run_id is not None else manual_run_key(now),
+        shard=flow.shard,
+        run_type=RunType.MANUAL,
+        version_id=flow.version_id,
+        logical_date=at,
+        data_interval_start=interval.start,
+        data_interval_end=interval.end,
+        conf=whole,
+        note=note,
+        actor=actor,
     )

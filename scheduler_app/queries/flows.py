@@ -134,6 +134,15 @@ def page(asked: FlowFilter, scope: Scope) -> lens.Page[FlowRow]:
     return lens.page(NOUN, asked, scope)
 
 
+def check(scope: Scope, flow_id: str) -> None:
+    """Raises ``NotFound`` for a flow that the scope does not see. Reads no more of it than that."""
+    known = "\x00" not in flow_id and (
+        scope.owned(Flow.objects.all(), "flow_id").filter(flow_id=flow_id).exists()
+    )
+    if not known:
+        one(scope, flow_id)
+
+
 def one(scope: Scope, flow_id: str) -> FlowRow:
     """The flow with this id. Raises ``NotFound``."""
     return lens.one(NOUN, scope, Q(flow_id=flow_id), f"flow {flow_id}")

@@ -308,6 +308,41 @@ def one(noun: Noun[RowT], scope: Scope, found: Q, what: str) -> RowT:
     return noun.row_of(values)
 
 
+class Known(Generic[RowT]):
+    """Rows of one noun by their number, over a statement that is made once for each scope.
+
+    To make a statement of a queryset costs several times what it costs to run it. The noun's rows must
+    hang on nothing but the scope.
+    """
+
+    def __init__(self, noun: Noun[RowT]) -> None:
+        self._noun = noun
+        self._made: dict[Scope, tuple[str, tuple[Any, ...], Any]] = {}
+
+    def one(self, scope: Scope, number: int, what: str) -> RowT:
+        """The row with this number, current or filtered. Raises ``NotFound`` naming ``what``."""
+        if scope not in self._made:
+            if len(self._made) >= KNOWN_MAX:
+                self._made.clear()
+            self._made[scope] = self._make(scope)
+        sql, parameters, convert = self._made[scope]
+        with connections[self._noun.rows(scope).db].cursor() as cursor:
+            cursor.execute(sql, [number if each == _NUMBER else each for each in parameters])
+            found = convert(cursor.fetchall())
+        if not found:
+            raise errors.NotFound(f"There is no {what}, or you may not see it.")
+        return self._noun.row_of(found[0])
+
+    def _make(self, scope: Scope) -> tuple[str, tuple[Any, ...], Any]:
+        rows = self._noun.rows(scope).filter(pk=_NUMBER)
+        statement = compiled(rows.order_by().values_list(*self._noun.sources()))
+        return statement.sql, statement.parameters, statement.values
+
+
+KNOWN_MAX: Final = 64  # scopes
+_NUMBER: Final = 2**62 + 1  # stands for the number in a statement that is made beforehand
+
+
 def ids(noun: Noun[Any], asked: ListFilter, scope: Scope, *, at_most: int) -> list[int]:
     """The keys of all rows that the list shows, in the order of the keys, and one more than allowed."""
     rows = asked.apply(noun.rows(scope)).order_by(noun.key).values_list(noun.key, flat=True)

@@ -15,7 +15,7 @@ from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import RUN_TERMINAL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from django.db.models import QuerySet
@@ -112,9 +112,12 @@ def page(asked: RunFilter, scope: Scope) -> lens.Page[RunRow]:
     return lens.page(NOUN, asked, scope)
 
 
+_KNOWN: Final = lens.Known(NOUN)
+
+
 def one(scope: Scope, run: int) -> RunRow:
     """The run with this number. Raises ``NotFound``."""
-    return lens.one(NOUN, scope, Q(id=run), f"run {run}")
+    return _KNOWN.one(scope, run, f"run {run}")
 
 
 def check_all(scope: Scope, wanted: Collection[int]) -> None:
@@ -130,11 +133,6 @@ def by_key(scope: Scope, flow_id: str, run_id: str) -> RunRow:
     return lens.one(
         NOUN, scope, Q(flow_id=flow_id, run_key=run_id), f"run {run_id} of flow {flow_id}"
     )
-
-
-def keys_of(ids: Sequence[int]) -> dict[int, str]:
-    """By id, the text by which each run is known within its flow."""
-    return dict(Run.objects.filter(pk__in=ids).values_list("pk", "run_key"))
 
 
 def triggered(

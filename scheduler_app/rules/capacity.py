@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
     run_id: int
     flow_id: str
-    task_id: str
+    task_id: str  # of a task that has limits of its own; else it may be empty: all are alike
     pool: str
     slots: int  # of the pool
     priority: int  # higher first
@@ -50,6 +50,7 @@ class Ready(NamedTuple):
 
     since: datetime
     ti_id: int
+    task_id: str = ""  # where its kind does not say it
 
 
 class Line(NamedTuple):
@@ -242,7 +243,8 @@ class _Left:
             return Wait(
                 code=POOL_KEPT,
                 detail=(
-                    f"The free slots of pool {kind.pool!r} are kept for task {big.task_id!r} of flow"
+                    f"The free slots of pool {kind.pool!r} are kept for task"
+                    f" {big.task_id or first.task_id!r} of flow"
                     f" {big.flow_id!r}, which needs {told_slots(big.slots)} and waits longer."
                 ),
                 about=str(first.ti_id),

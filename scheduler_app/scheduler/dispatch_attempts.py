@@ -48,7 +48,8 @@ def choose(
         kind = capacity.Kind(
             view.run_id,
             view.flow_id,
-            one.task_id,
+            # One kind for all tasks without limits of their own: to choose costs as many kinds as there are.
+            one.task_id if one.task_id in view.version.limited_ids else "",
             one.pool,
             one.slots,
             one.priority,
@@ -58,7 +59,7 @@ def choose(
         members = kinds.get(kind)
         if members is None:
             kinds[kind] = members = []
-        members.append(capacity.Ready(one.ready_since, one.ti_id))
+        members.append(capacity.Ready(one.ready_since, one.ti_id, one.task_id))
     choice = capacity.choose(kinds, room, limit=DISPATCHES_MAX, now=now, served=turns.served)
     turns.serve(choice.served, now)
     return choice

@@ -39,6 +39,7 @@ class Version:
     mapped_inputs: frozenset[str]  # the tasks whose results they map over
     pools: frozenset[str]
     limited: tuple[TaskDefinition, ...]  # those with limits of their own
+    limited_ids: frozenset[str]  # their ids
     keys: dict[str, tuple[LimitDefinition, ...]]  # of the tasks that have some
     is_detailed: bool  # its limits ask for more than slots of pools
     past: dict[str, tuple[str, ...]]  # tasks that wait for the run before
@@ -117,6 +118,7 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         mapped_inputs=producers(definition),
         pools=frozenset(task.pool for task in definition.tasks),
         limited=limited,
+        limited_ids=frozenset(task.task_id for task in limited),
         keys=keys,
         is_detailed=bool(limited or keys) or definition.max_active_tasks_per_flow is not None,
         callbacks={task.task_id: task.callbacks for task in definition.tasks if task.callbacks},

@@ -82,6 +82,19 @@ class Claim:
     conf: Any
     bundle_digest: str
     run_created_at: datetime | None = None
+    # Of the tasks that were named as near, where it is in that run: their results, unless large, and
+    # of their lists the element at its own map index.
+    near_results: Mapping[str, Any] | None = None
+    near_items: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """Where a worker expects its next claim to be, and what it will then ask for."""
+
+    run_id: int
+    task_ids: tuple[str, ...]  # for their results
+    item_ids: tuple[str, ...]  # for the element of their result at its own map index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +210,12 @@ def claim(
     hostname: str,
     pid: int,
     callbacks: NewCallbacks | None = None,
+    near: Near | None = None,
 ) -> Claim | None:
     """The attempt runs under ``nonce``; ``None`` when it was refused, and then nothing changed.
 
-    One whose start calls for ``callbacks`` is refused without them; with them they are issued.
+    One whose start calls for ``callbacks`` is refused without them; with them they are issued. Where it
+    turns out to be ``near``, the results named there come along.
     """
     statement = sql.with_callbacks("claim_attempt") if callbacks else sql.load("claim_attempt")
     with connection.cursor(row_factory=class_row(Claim)) as cursor:
@@ -217,6 +232,9 @@ def claim(
                 "worker": worker_job_id,
                 "hostname": hostname,
                 "pid": pid,
+                "near_run": near and near.run_id,
+                "near_tasks": list(near.task_ids) if near else [],
+                "near_items": list(near.item_ids) if near else [],
             },
         )
         return cursor.fetchone()

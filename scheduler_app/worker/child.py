@@ -23,7 +23,7 @@ from scheduler_app.worker.masks import Masks
 from scheduler_app.worker.station import Station, station
 
 if TYPE_CHECKING:
-    from scheduler_app.transitions.attempt import Claim
+    from scheduler_app.transitions.attempt import Claim, Near
 
 PR_SET_PDEATHSIG: Final = 1
 # What the environment of ``up`` holds and user code has no business with.
@@ -46,6 +46,7 @@ class Child:
         self.masks = Masks()
         self.guard = Guard(at.folder)
         self.loaded: set[str] = set()  # digests of bundles whose code has run here
+        self.near: Near | None = None  # what the last task needed: the next one may be its sibling
         self._environment = {**_raw(os.environ)}  # as the system has it
         self._folder = os.getcwd()
 

@@ -14,11 +14,11 @@ from psycopg.rows import tuple_row
 
 from scheduler_app.authoring import variables
 from scheduler_app.processes import failpoints
-from scheduler_app.rules import callbacks, mapping, ties
+from scheduler_app.rules import callbacks, mapping, values
 from scheduler_app.rules.definition import TaskDefinition, from_dict
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.states import TaskState
-from scheduler_app.transitions.attempt import Claim, claim
+from scheduler_app.transitions.attempt import Claim, Near, claim
 from scheduler_app.transitions.attempt_log import log_length
 from scheduler_app.transitions.callback import (
     NO_TI,
@@ -38,6 +38,7 @@ from scheduler_app.worker.deferral import CameTo, run_task
 from scheduler_app.worker.folder import REPORT, RUNNING
 from scheduler_app.worker.guard import TaskStopped
 from scheduler_app.worker.items import Place, StoredItems, seen_results
+from scheduler_app.worker.known import KnownFlow, known_flow
 from scheduler_app.worker.link import GaveUp
 from scheduler_app.worker.load import load_in_time, within
 from scheduler_app.worker.offspring import end_offspring
@@ -47,14 +48,14 @@ from scheduler_app.worker.saver import Saver
 from scheduler_app.worker.variables import WorkerVariables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.flow import Flow
-    from scheduler_app.rules.definition import FlowDefinition
     from scheduler_app.worker.facts import Facts
 
 CLAIM_TRIES: Final = 3  # while nothing stands against the claim any more
+NEAR_MAX: Final = 8  # results that a claim may bring along
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ def _try_claim(
     connection: psycopg.Connection[Any], me: Child, delivery: Delivery, facts: Facts | None
 ) -> Claim | CallbackClaim | None:
     """The claim, in the form that the delivery or the facts (after a refused one) ask for."""
-    values: dict[str, Any] = {
+    given: dict[str, Any] = {
         "attempt_id": delivery.attempt_id,
         "token": delivery.token,
         "fence": delivery.fence,
@@ -129,10 +130,10 @@ def _try_claim(
         "pid": me.pid,
     }
     if delivery.ti_id == NO_TI:
-        return claim_callback(connection, **values)
+        return claim_callback(connection, **given)
     names = (facts.callback or {}) if facts is not None else {}
     starting = NewCallbacks.of(callbacks.due(names, TaskState.RUNNING), state=TaskState.RUNNING)
-    claimed = claim(connection, ti_id=delivery.ti_id, **values, callbacks=starting)
+    claimed = claim(connection, ti_id=delivery.ti_id, **given, callbacks=starting, near=me.near)
     if claimed is not None and starting:
         me.notices.wake(callbacks=1)
     return claimed
@@ -208,8 +209,9 @@ def _come_to(me: Child, delivery: Delivery, claimed: Claim, saver: Saver) -> rep
         flow = load_in_time(
             me, str(delivery.attempt_id), digest=claimed.bundle_digest, flow_id=claimed.flow_id
         )
-        task, call = _task_of(flow, claimed.task_id)
-        came_to = _call(me, delivery, claimed, flow, task, call, saver)
+        known = known_flow(flow)
+        task, call = _task_of(known, flow, claimed.task_id)
+        came_to = _call(me, delivery, claimed, known, task, call, saver)
         if came_to.wait is not None:
             return report.deferred(claimed, **ids, task=task, wait=came_to.wait)
         if came_to.skipped is not None:
@@ -249,33 +251,28 @@ def _stopped(
     return report.masked(stopped, me.hidden)
 
 
-def _task_of(flow: Flow, task_id: str) -> tuple[TaskDefinition, TaskCall]:
+def _task_of(known: KnownFlow, flow: Flow, task_id: str) -> tuple[TaskDefinition, TaskCall]:
     if task_id not in flow.calls:
         message = (
             f"Flow {flow.flow_id!r} has no task {task_id!r} when it is loaded on this host. Its "
             "file makes tasks from something outside it; make that the same on every host."
         )
         raise NotFound(message)
-    return flow.definition().task(task_id), flow.calls[task_id]
+    return known.tasks[task_id], flow.calls[task_id]
 
 
 def _call(
     me: Child,
     delivery: Delivery,
     claimed: Claim,
-    flow: Flow,
+    known: KnownFlow,
     task: TaskDefinition,
     call: TaskCall,
     saver: Saver,
 ) -> CameTo:
     """What the user code came to."""
-    definition = flow.definition()
-    hidden = ties.hidden_from(definition, claimed.task_id)
-    place = Place(
-        task_id=claimed.task_id,
-        map_index=claimed.map_index,
-        mapped=mapping.mapped_tasks(definition),
-    )
+    hidden = known.hidden_from(claimed.task_id)
+    place = Place(task_id=claimed.task_id, map_index=claimed.map_index, mapped=known.mapped)
     services = Services(
         saver=saver,
         hidden=hidden,
@@ -288,26 +285,16 @@ def _call(
         value_bytes_max=settings.RESULT_BYTES_MAX,
         hide=me.hidden,
     )
-    ctx = build_context(delivery, claimed, definition, services)
+    ctx = build_context(delivery, claimed, known.definition, services)
     needed = call.result_task_ids()
-    results = {}
-    if needed:
-        found, succeeded = me.link.ask(
-            lambda connection: (
-                seen_results(connection, run_id=claimed.run_id, task_ids=needed, place=place),
-                # As of a task that has not succeeded, nothing is given of a group that has not.
-                succeeded_groups(connection, run_id=claimed.run_id)
-                if hidden.keys() & needed
-                else frozenset(),
-            ),
-            give_up=me.guard.asked_to_stop,
-        )
-        results = {
-            task_id: found[task_id]
-            if task_id not in hidden or hidden[task_id] in succeeded
-            else None
-            for task_id in needed
-        }
+    results = _results(me, claimed, needed, place, hidden)
+    items = StoredItems(
+        ask=saver.ask,
+        run_id=claimed.run_id,
+        mapped=place.mapped,
+        map_index=claimed.map_index,
+        given=claimed.near_items or {},
+    )
     own = WorkerVariables(
         me=me,
         delivery=delivery,
@@ -316,7 +303,7 @@ def _call(
         saver=saver,
     )
     with variables.served_by(own):
-        return within(
+        came_to = within(
             me,
             str(delivery.attempt_id),
             lambda: run_task(
@@ -325,20 +312,74 @@ def _call(
                 results,
                 claimed,
                 bytes_max=settings.RESULT_BYTES_MAX,
-                items=StoredItems(ask=saver.ask, run_id=claimed.run_id, mapped=place.mapped),
-                checked=_checked_by(task, definition, is_mapped=claimed.task_id in place.mapped),
+                items=items,
+                checked=_checked_by(task, known),
             ),
             task.timeout_s,
         )
+    me.near = _near(claimed, needed, place, hidden, items)
+    return came_to
 
 
-def _checked_by(
-    task: TaskDefinition, definition: FlowDefinition, *, is_mapped: bool
-) -> Callable[[object, Any], Any]:
+def _results(
+    me: Child, claimed: Claim, needed: frozenset[str], place: Place, hidden: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """The results that the arguments need, as this instance sees them."""
+    if not needed:
+        return {}
+    near = claimed.near_results or {}
+    if needed <= near.keys() and _are_near(needed, place, hidden):
+        return {task_id: values.decode(near[task_id]) for task_id in needed}
+    found, succeeded = me.link.ask(
+        lambda connection: (
+            seen_results(connection, run_id=claimed.run_id, task_ids=needed, place=place),
+            # As of a task that has not succeeded, nothing is given of a group that has not.
+            succeeded_groups(connection, run_id=claimed.run_id)
+            if hidden.keys() & needed
+            else frozenset(),
+        ),
+        give_up=me.guard.asked_to_stop,
+    )
+    return {
+        task_id: found[task_id] if task_id not in hidden or hidden[task_id] in succeeded else None
+        for task_id in needed
+    }
+
+
+def _are_near(needed: frozenset[str], place: Place, hidden: Mapping[str, str]) -> bool:
+    """Whether a claim can bring these results along."""
+    return (
+        len(needed) <= NEAR_MAX
+        and not hidden.keys() & needed
+        and all(place.index_of(task_id) == mapping.SUMMARY for task_id in needed)
+    )
+
+
+def _near(
+    claimed: Claim,
+    needed: frozenset[str],
+    place: Place,
+    hidden: Mapping[str, str],
+    items: StoredItems,
+) -> Near | None:
+    """What the next claim should bring along, if it is of a sibling of this instance."""
+    task_ids = needed if _are_near(needed, place, hidden) else ()
+    item_ids = items.asked if len(items.asked) <= NEAR_MAX else ()
+    if not task_ids and not item_ids:
+        return None
+    return Near(
+        run_id=claimed.run_id,
+        task_ids=tuple(sorted(task_ids)),
+        item_ids=tuple(sorted(item_ids)),
+    )
+
+
+def _checked_by(task: TaskDefinition, known: KnownFlow) -> Callable[[object, Any], Any]:
     """What looks at a result once more, where others map over it; raises ``InvalidInput``."""
+    is_mapped = task.task_id in known.mapped
 
     def checked(result: object, encoded: Any) -> Any:
-        if task.task_id not in mapping.producers(definition):
+        if task.task_id not in known.mapped_over:
             return encoded
         limit = task.max_map_length or settings.MAX_MAP_LENGTH
         mapping.check_returned(result, is_mapped=is_mapped, limit=limit, task_id=task.task_id)

@@ -45,6 +45,9 @@ class StoredItems:
     ask: Callable[[Callable[[psycopg.Connection[Any]], Any]], Any]
     run_id: int
     mapped: Mapping[str, MappedTask]
+    map_index: int = mapping.SUMMARY  # of the instance itself
+    given: Mapping[str, Any] = field(default_factory=dict)  # elements that came with its claim
+    asked: set[str] = field(default_factory=set)  # tasks whose element at its own index it wanted
     _lengths: dict[str, int | None] = field(default_factory=dict)
 
     def length(self, task_id: str) -> int | None:
@@ -57,6 +60,10 @@ class StoredItems:
 
     def item(self, task_id: str, place: int) -> Any:
         """The element of the task's result at this place. Raises ``IndexError``."""
+        if place == self.map_index and task_id not in self.mapped:
+            self.asked.add(task_id)
+            if task_id in self.given:
+                return values.decode(self.given[task_id])
         query = _RESULT_AT if task_id in self.mapped else _ELEMENT
         given = {**self._given(task_id), "place": place}
         row = self.ask(lambda connection: _row(connection, query, given))

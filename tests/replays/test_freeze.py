@@ -28,23 +28,23 @@ def test_b303_a_pause_lets_runs_go_on_and_a_freeze_says_who_holds_what_since_whe
     world.serve()
     set_paused(flow_id="f", is_paused=True, actor="ada", reason="no new ones")
     by_hand = trigger_run(flow_id="f", actor="ada")
-    world.tick(run_id, by_hand.pk)
+    world.tick(run_id, by_hand.id)
     assert len(world.messages) == 2, "the pause is for the schedule's new runs alone"
     world.serve()
     freeze(scope_kind="flow", scope_id="f", actor="ada", reason="look first")
     late = trigger_run(flow_id="f", actor="ada")
-    world.tick(run_id, by_hand.pk, late.pk)
+    world.tick(run_id, by_hand.id, late.id)
     assert world.messages == []
-    for run in (run_id, by_hand.pk, late.pk):
+    for run in (run_id, by_hand.id, late.id):
         assert api.get(f"/api/v1/runs/{run}/").json()["state"] == "frozen"
     ti = TaskInstance.objects.get(run_id=run_id, task_id="c")
-    told = why.explain(EVERYTHING, task_instances.one(EVERYTHING, ti.pk))
+    told = why.explain(EVERYTHING, task_instances.one(EVERYTHING, ti.id))
     assert told.rule == "frozen"
     for word in ("ada", "look first", "since"):
         assert word in told.sentence
     thaw(scope_kind="flow", scope_id="f", actor="ada", reason="looked")
     assert Flow.objects.get(pk="f").is_paused, "the other switch stays as it was"
-    for run in (run_id, by_hand.pk, late.pk):
+    for run in (run_id, by_hand.id, late.id):
         assert world.play(run).state == "success"
 
 

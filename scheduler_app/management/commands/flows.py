@@ -305,7 +305,7 @@ class Command(BaseCommand):
             run_id=options["run_id"],
             note=options["note"],
         )
-        row = runs.one(EVERYTHING, run.pk)
+        row = runs.one(EVERYTHING, run.id)
         if not options["follow"]:
             self.stdout.write(as_json(row) if options["json"] else f"Run {row.run_id} is queued.")
             return

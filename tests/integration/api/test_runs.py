@@ -6,8 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
 from scheduler_app.models import Audit, Run, TaskInstance
+from scheduler_app.operations import trigger_run as trigger_run_module
+from scheduler_app.processes.new_runs import flow_now
+from scheduler_app.rules.run_keys import manual_run_key
 from tests import factories
 
 if TYPE_CHECKING:
@@ -131,6 +135,27 @@ def test_many_runs_are_made_in_one_call_in_the_order_asked(api: Client) -> None:
     assert [one.note for one in found] == ["for all", "for all", "its own"]
     assert (found[0].conf, found[0].state) == ({"n": 1}, "queued")
     assert Audit.objects.filter(action="trigger").count() == 3
+
+
+def test_runs_asked_for_in_the_same_microsecond_have_ids_of_their_own(
+    api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = factories.make_flow()
+    seen = flow_now(connection.connection, flow.flow_id)
+    moments = iter([seen, seen])
+    monkeypatch.setattr(
+        trigger_run_module, "flow_now", lambda link, of: next(moments, None) or flow_now(link, of)
+    )
+    first = trigger_many(api, flow.flow_id, {"runs": [{}] * 3}).json()["runs"]
+    answer = trigger_many(api, flow.flow_id, {"runs": [{}] * 4})
+    assert answer.status_code == 201
+    keys = [one["run_id"] for one in [*first, *answer.json()["runs"]]]
+    assert len(set(keys)) == 7
+    assert all(key.startswith("manual__") for key in keys)
+    found = Run.objects.filter(pk__in=[one["id"] for one in answer.json()["runs"]])
+    assert all(
+        one.logical_date and one.run_key == manual_run_key(one.logical_date) for one in found
+    )
 
 
 def test_where_one_of_many_runs_cannot_be_made_none_is(api: Client) -> None:

@@ -1,0 +1,162 @@
+"""A child executes siblings in a row: what the next one needs comes with its claim, and is never stale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheduler_app.models import Attempt, TaskInstance
+from scheduler_app.processes import database
+from scheduler_app.rules import values
+from scheduler_app.worker import execute, items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scheduler_app.transitions.attempt import Message
+    from tests.workshop import Workshop
+
+HEAD = "from scheduler_app.authoring import flow, task\n"
+
+
+def _refuse(*_: object, **__: object) -> Any:
+    raise AssertionError("asked for by a statement of its own")
+
+
+def _say(task_id: str, result: str) -> None:
+    """The task's accepted result is another now, whatever the child remembers."""
+    with database.connect("worker", name="test") as connection:
+        connection.execute(
+            "UPDATE attempt SET result = %s::jsonb WHERE task_id = %s", [result, task_id]
+        )
+
+
+def _execute(workshop: Workshop, messages: Sequence[Message]) -> None:
+    for message in messages:
+        execute.execute_delivery(
+            str(message.attempt_id),
+            message.ti_id,
+            message.fence,
+            message.lease_token,
+            workshop.identity,
+        )
+
+
+def _in_one_child(
+    workshop: Workshop, messages: Sequence[Message], between: Callable[[], None]
+) -> None:
+    """All but the first are executed by the same child, after ``between``, without a look of their own."""
+    patch = pytest.MonkeyPatch()
+
+    def body() -> None:
+        for place, message in enumerate(messages):
+            if place == 1:
+                between()
+                patch.setattr(execute, "seen_results", _refuse)
+                patch.setattr(items, "_row", _refuse)
+            _execute(workshop, [message])
+
+    workshop.fork(body).outcome()
+
+
+def _results(messages: Sequence[Message]) -> list[Any]:
+    return [values.decode(Attempt.objects.get(pk=one.attempt_id).result) for one in messages]
+
+
+FAN = f"""{HEAD}
+@task
+def first():
+    return 1
+
+@task
+def nothing():
+    pass
+
+@task
+def t(value, none):
+    return [value, none]
+
+@flow
+def f():
+    begun, none = first(), nothing()
+    for _ in range(3):
+        t(begun, none)
+"""
+
+
+def test_siblings_get_the_results_of_their_upstream_with_their_claims(workshop: Workshop) -> None:
+    run_id = workshop.run(workshop.flow(FAN))
+    for task_id in ("first", "nothing"):
+        workshop.deliver(workshop.issue(run_id, task_id))
+    messages = [workshop.issue(run_id, task_id) for task_id in ("t", "t__1", "t__2")]
+    _in_one_child(workshop, messages, lambda: _say("first", "2"))
+    assert _results(messages) == [[1, None], [2, None], [2, None]]
+
+
+def test_a_task_of_another_run_gets_that_runs_results(workshop: Workshop) -> None:
+    version = workshop.flow(FAN)
+    runs = [workshop.run(version) for _ in range(2)]
+    for run_id in runs:
+        for task_id in ("first", "nothing"):
+            workshop.deliver(workshop.issue(run_id, task_id))
+    Attempt.objects.filter(run_id=runs[1], task_id="first").update(result=7)
+    messages = [workshop.issue(run_id, task_id) for run_id in runs for task_id in ("t", "t__1")]
+
+    workshop.fork(lambda: _execute(workshop, messages)).outcome()
+    assert _results(messages) == [[1, None], [1, None], [7, None], [7, None]]
+
+
+def test_what_has_not_succeeded_any_more_comes_as_nothing(workshop: Workshop) -> None:
+    run_id = workshop.run(workshop.flow(FAN))
+    for task_id in ("first", "nothing"):
+        workshop.deliver(workshop.issue(run_id, task_id))
+    messages = [workshop.issue(run_id, task_id) for task_id in ("t", "t__1")]
+
+    def fail() -> None:
+        with database.connect("worker", name="test") as connection:
+            connection.execute("UPDATE task_instance SET state = 'failed' WHERE task_id = 'first'")
+
+    _in_one_child(workshop, messages, fail)
+    assert _results(messages) == [[1, None], [None, None]]
+
+
+def test_a_large_result_is_asked_for_alone(workshop: Workshop) -> None:
+    source = FAN.replace("return 1", "return [str(n) * 7 for n in range(3000)]").replace(
+        "return [value, none]", "return len(value)"
+    )
+    run_id = workshop.run(workshop.flow(source))
+    for task_id in ("first", "nothing"):
+        workshop.deliver(workshop.issue(run_id, task_id))
+    messages = [workshop.issue(run_id, task_id) for task_id in ("t", "t__1")]
+
+    workshop.fork(lambda: _execute(workshop, messages)).outcome()
+    assert _results(messages) == [3000, 3000]
+
+
+MAPPED = f"""{HEAD}
+@task
+def numbers():
+    return [10, (1, 2), None]
+
+@task
+def each(number):
+    return [number]
+
+@flow
+def f():
+    each.map(number=numbers())
+"""
+
+
+def test_mapped_siblings_get_their_own_elements_with_their_claims(workshop: Workshop) -> None:
+    run_id = workshop.run(workshop.flow(MAPPED))
+    workshop.deliver(workshop.issue(run_id, "numbers"))
+    # As the scheduler expands it, seen from the worker.
+    row = TaskInstance.objects.get(run_id=run_id, task_id="each")
+    for index in range(3):
+        row.pk, row.map_index = None, index
+        row.save(force_insert=True)
+    messages = [workshop.issue(run_id, "each", map_index=index) for index in range(3)]
+    _in_one_child(workshop, messages, lambda: None)
+    assert _results(messages) == [[10], [(1, 2)], [None]]
