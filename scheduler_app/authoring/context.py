@@ -88,7 +88,12 @@ class Context:
     idempotency_key: str
     services: ContextServices
     run_type: str = "manual"  # scheduled, manual or backfill
-    elapsed: timedelta = timedelta()  # from the first start of this try to this attempt's start
+    elapsed_before: timedelta = timedelta()  # from the first start of this try to this attempt's start
+
+    @property
+    def elapsed(self) -> timedelta:
+        """How long ago this try began, whatever it waited for since."""
+        return self.elapsed_before + self.services.here()
 
     @property
     def log(self) -> logging.Logger:

@@ -55,7 +55,7 @@ def ask(ctx: Context, look: Callable[[], Any], how: Polling) -> Any:
 
     Raises ``Defer``, ``Reschedule``, ``DeferralTimeout``, ``Skip``, and what ``look`` raises.
     """
-    asked, waited = ctx.resume_index, ctx.elapsed
+    asked = ctx.resume_index
     while True:
         try:
             found = look()
@@ -67,11 +67,11 @@ def ask(ctx: Context, look: Callable[[], Any], how: Polling) -> Any:
         if found is not None:
             return found
         try:
-            pause = how.pause(asked, waited)
+            pause = how.pause(asked, ctx.elapsed)
         except DeferralTimeout as error:
             raise softened(error, how) from None
         wait(ctx, pause, how.mode)
-        asked, waited = asked + 1, ctx.elapsed + ctx.services.here()
+        asked += 1
 
 
 def wait(ctx: Context, pause: timedelta, mode: Mode) -> None:

@@ -679,7 +679,7 @@ class _Stage:
             fence=self.fence,
             idempotency_key=str(uuid5(_NAMESPACE, _owner_of(one))),
             services=_Services(stage=self, task_id=one.task.task_id, of=one),
-            elapsed=self.now - (one.began_at or self.now),
+            elapsed_before=self.now - (one.began_at or self.now),
         )
 
     def _move(self, one: _Instance, state: TaskState, after_s: float | None = None) -> None:

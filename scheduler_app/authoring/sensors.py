@@ -229,7 +229,7 @@ class WaitForTime(TriggerSensor):
     def execute(self, ctx: Context) -> Any:
         """The moment, once it has come."""
         how, services = self.polling(), ctx.services
-        waited = ctx.elapsed + services.here()
+        waited = ctx.elapsed
         due, after = self._due(ctx), span("after", self.after)
         if how.mode is Mode.DEFER:
             counted = None if after is None else TimeTrigger(after=after - waited)
@@ -239,7 +239,7 @@ class WaitForTime(TriggerSensor):
         while (left := due - services.now()) > timedelta():
             pause = left
             if how.give_up_after is not None:
-                pause = min(pause, how.give_up_after - ctx.elapsed - services.here())
+                pause = min(pause, how.give_up_after - ctx.elapsed)
                 if pause <= timedelta():
                     message = f"Nothing came within {how.give_up_after.total_seconds():g} s."
                     raise softened(DeferralTimeout(message), how)

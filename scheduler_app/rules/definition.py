@@ -11,6 +11,7 @@ import json
 import re
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Final
 
 from scheduler_app.rules import schedule as schedules
@@ -154,7 +155,8 @@ class GroupDefinition:
     mapped: MapOver | None = field(default=None, hash=False)  # what the whole group maps over
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, so that what is looked up by id is put together once.
+@dataclass(frozen=True, kw_only=True)
 class FlowDefinition:
     """One flow: its tasks, edges and schedule, as one immutable version stores them."""
 
@@ -195,10 +197,11 @@ class FlowDefinition:
 
     def task(self, task_id: str) -> TaskDefinition:
         """The task with this id. Raises ``KeyError``."""
-        for candidate in self.tasks:
-            if candidate.task_id == task_id:
-                return candidate
-        raise KeyError(task_id)
+        return self._by_id[task_id]
+
+    @cached_property
+    def _by_id(self) -> dict[str, TaskDefinition]:
+        return {task.task_id: task for task in self.tasks}
 
 
 # What came later is left out of the stored picture where it says nothing more than its default, so

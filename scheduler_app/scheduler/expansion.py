@@ -136,13 +136,14 @@ def _carry_out(
         retries=task.retries,
     )
     batch = revision.created[:INSTANCES_ADDED_MAX]
-    moved += moves.add_instances(
+    added = moves.add_instances(
         connection,
         run_id=view.run_id,
         task=task,
         indexes=batch,
         labels=_labels(connection, view, own, batch, lengths),
     )
+    moved += len(added)
     if revision.summary is not None or wanted:
         moves.settle_summary(
             connection, run_id=view.run_id, task=task, is_empty=revision.summary is not None
@@ -237,7 +238,10 @@ def _add(
     shown = (0, *batch) if is_last else batch
     labels = _labels(connection, view, own, shown, lengths)
     task = view.version.definition.task(own.task_id)
-    moves.add_instances(connection, run_id=view.run_id, task=task, indexes=batch, labels=labels)
+    added = moves.add_instances(
+        connection, run_id=view.run_id, task=task, indexes=batch, labels=labels
+    )
+    view.added_ids.update(added)
     if is_last:
         moves.end_expansion(
             connection,

@@ -77,6 +77,8 @@ class RunView:
     let_go: set[int] = field(default_factory=set)  # of those, all that are not in ``none``, or held
     unexpanded: set[str] = field(default_factory=set)  # mapped tasks with an undecided summary
     held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
+    # Opened since the last look: a person may have ended one before it is first seen.
+    added_ids: set[int] = field(default_factory=set)
     # What the tasks that pick have picked: the attempt whose result it is, whether there is one, and it.
     picked: dict[int, tuple[UUID | None, bool, object]] = field(default_factory=dict)
 
@@ -230,8 +232,10 @@ class RunViews:
                 closed = [
                     ti_id
                     for run_id, view in by_run.items()
-                    for ti_id in (view.open_ids | view.held_ids) - seen[run_id]
+                    for ti_id in (view.open_ids | view.held_ids | view.added_ids) - seen[run_id]
                 ]
+                for view in views:
+                    view.added_ids.clear()
                 if closed:
                     cursor.execute(_SELECT + " WHERE i.id = ANY(%s)", [closed])
                     for row in cursor.fetchall():

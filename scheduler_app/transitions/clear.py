@@ -57,8 +57,8 @@ class NewGroupAttempt:
 def lock_instances(connection: psycopg.Connection[Any], *, run_id: int) -> list[dict[str, Any]]:
     """Every task instance of the run, locked in id order; the caller holds the run.
 
-    One dict each: id, task_id, map_index, state, try_number, attempt_id, held_by, is_asked_to_stop, pool,
-    pool_slots, queue, priority. Walks ``task_instance_unique``.
+    One dict each: id, task_id, map_index, state, try_number, attempt_id, held_by (the freeze of it or of its
+    task), is_asked_to_stop, pool, pool_slots, queue, priority. Walks ``task_instance_unique``.
     """
     return _instances(connection, run_id, _LOCK)
 
@@ -68,12 +68,18 @@ def read_instances(connection: psycopg.Connection[Any], *, run_id: int) -> list[
     return _instances(connection, run_id, _READ)
 
 
+# A freeze of the task marks what is open; what has ended by then must not be opened under it either.
 _READ: Final = """
-SELECT id, task_id, map_index, state, try_number, attempt_id, held_by, pool, pool_slots, queue, priority,
-       stop_requested_at IS NOT NULL AS is_asked_to_stop
-  FROM task_instance WHERE run_id = %s ORDER BY id
+SELECT i.id, i.task_id, i.map_index, i.state, i.try_number, i.attempt_id,
+       coalesce(i.held_by, z.id) AS held_by, i.pool, i.pool_slots, i.queue, i.priority,
+       i.stop_requested_at IS NOT NULL AS is_asked_to_stop
+  FROM task_instance i
+  LEFT JOIN (SELECT scope_id, min(id) AS id FROM "freeze"
+              WHERE ended_at IS NULL AND scope_kind = 'task' GROUP BY scope_id) z
+    ON z.scope_id = i.run_id || ':' || i.task_id
+ WHERE i.run_id = %s ORDER BY i.id
 """
-_LOCK: Final = f"{_READ} FOR NO KEY UPDATE"
+_LOCK: Final = f"{_READ} FOR NO KEY UPDATE OF i"
 
 
 def _instances(

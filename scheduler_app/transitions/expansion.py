@@ -62,13 +62,13 @@ def add_instances(
     task: TaskDefinition,
     indexes: Sequence[int],
     labels: Mapping[int, str],
-) -> int:
-    """How many instances of the task were added, in ``none``; those that are there stay as they are.
+) -> list[int]:
+    """The ids of the instances of the task that were added, in ``none``; those that are there stay as they are.
 
-    The caller proved its lease and holds the run.
+    A freeze of the task holds them from their first moment. The caller proved its lease and holds the run.
     """
     if not indexes:
-        return 0
+        return []
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             _ADD,
@@ -84,18 +84,23 @@ def add_instances(
                 "label": [labels.get(index) for index in indexes],
             },
         )
-        return cursor.rowcount
+        return [row[0] for row in cursor.fetchall()]
 
 
 _ADD: Final = """
 INSERT INTO task_instance (run_id, shard, task_id, map_index, map_label, state, is_open, try_number,
                            max_tries, resume_index, dispatch_no, budget_start, infra_losses, pool,
-                           pool_slots, queue, priority)
+                           pool_slots, queue, priority, held_by, held_at)
 SELECT r.id, r.shard, %(task_id)s, u.map_index, u.label, 'none', true, 0, %(max_tries)s, 0, 0, 0, 0,
-       %(pool)s, %(pool_slots)s, %(queue)s, %(priority)s
-  FROM run r, unnest(%(map_index)s::int[], %(label)s::text[]) AS u(map_index, label)
+       %(pool)s, %(pool_slots)s, %(queue)s, %(priority)s, z.id,
+       CASE WHEN z.id IS NOT NULL THEN clock_timestamp() END
+  FROM run r
+ CROSS JOIN unnest(%(map_index)s::int[], %(label)s::text[]) AS u(map_index, label)
+  LEFT JOIN (SELECT min(id) AS id FROM "freeze" WHERE ended_at IS NULL AND scope_kind = 'task'
+              AND scope_id = %(run)s::bigint || ':' || %(task_id)s::text) z ON true
  WHERE r.id = %(run)s
 ON CONFLICT (run_id, task_id, map_index) DO NOTHING
+RETURNING id
 """
 
 
@@ -179,16 +184,24 @@ def remove_instances(
 def restore_instances(
     connection: psycopg.Connection[Any], *, ti_ids: Sequence[int], retries: int
 ) -> int:
-    """How many removed instances begin anew, with a whole budget of retries. The caller holds the run."""
+    """How many removed instances begin anew, with a whole budget of retries; a freeze of their task holds them.
+
+    The caller holds the run.
+    """
     if not ti_ids:
         return 0
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "UPDATE task_instance"
+            "UPDATE task_instance i"
             "   SET state = 'none', is_open = true, ended_at = NULL, mark = NULL,"
             "       stop_requested_at = NULL, stop_reason = NULL, budget_start = try_number,"
-            "       max_tries = try_number + %(retries)s"
-            " WHERE id = ANY(%(ti)s) AND state = 'removed' AND held_by IS NULL",
+            "       max_tries = try_number + %(retries)s, held_by = z.id,"
+            "       held_at = CASE WHEN z.id IS NOT NULL THEN clock_timestamp() END"
+            "  FROM task_instance o"
+            "  LEFT JOIN (SELECT scope_id, min(id) AS id FROM \"freeze\" WHERE ended_at IS NULL"
+            "              AND scope_kind = 'task' GROUP BY scope_id) z"
+            "    ON z.scope_id = o.run_id || ':' || o.task_id"
+            " WHERE i.id = ANY(%(ti)s) AND o.id = i.id AND i.state = 'removed' AND i.held_by IS NULL",
             {"ti": sorted(ti_ids), "retries": retries},
         )
         return cursor.rowcount

@@ -68,7 +68,7 @@ def build_context(
         idempotency_key=idempotency_key(delivery, claim),
         services=services,
         run_type=claim.run_type,
-        elapsed=timedelta(seconds=claim.elapsed_s),
+        elapsed_before=timedelta(seconds=claim.elapsed_s),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -11,12 +13,15 @@ from scheduler_app.rules import mapping, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from uuid import UUID
 
     import psycopg
 
     from scheduler_app.rules.mapping import MappedTask
 
 T = TypeVar("T")
+LOOKS_MAX: Final = 3  # at results that are moved between one look and the next
+ORDERS_KEPT_MAX: Final = 8  # a hundred thousand results of one task take 1.2 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,21 +57,26 @@ class StoredItems:
 
     def length(self, task_id: str) -> int | None:
         """How many elements the task's result has; of a mapped task: how many results there are."""
+        if task_id in self.mapped:
+            order = _orders.get((self.run_id, task_id))
+            if order is None or not order.indexes or self._row_of(task_id, order, 0) is None:
+                order = self._order(task_id)
+            return len(order.indexes)
         if task_id not in self._lengths:
-            query = _COUNT if task_id in self.mapped else _LENGTH
-            row = self.ask(lambda connection: _row(connection, query, self._given(task_id)))
+            row = self.ask(lambda connection: _row(connection, _LENGTH, self._given(task_id)))
             self._lengths[task_id] = None if row is None else row[0]
         return self._lengths[task_id]
 
     def item(self, task_id: str, place: int) -> Any:
         """The element of the task's result at this place. Raises ``IndexError``."""
-        if place == self.map_index and task_id not in self.mapped:
+        if task_id in self.mapped:
+            return self._result_at(task_id, place)
+        if place == self.map_index:
             self.asked.add(task_id)
             if task_id in self.given:
                 return values.decode(self.given[task_id])
-        query = _RESULT_AT if task_id in self.mapped else _ELEMENT
         given = {**self._given(task_id), "place": place}
-        row = self.ask(lambda connection: _row(connection, query, given))
+        row = self.ask(lambda connection: _row(connection, _ELEMENT, given))
         if row is None or not row[1]:
             raise IndexError(place)
         if row[2] == "dict":
@@ -88,8 +98,64 @@ class StoredItems:
             )
         )[task_id]
 
+    def _result_at(self, task_id: str, place: int) -> Any:
+        """The result at this place among those of a mapped task that returned something."""
+        order = _orders.get((self.run_id, task_id)) or self._order(task_id)
+        for _ in range(LOOKS_MAX):
+            row = self._row_of(task_id, order, place) if place < len(order.indexes) else None
+            if row is not None:
+                return values.decode(row[3])
+            order = self._order(task_id)
+        raise IndexError(place)
+
+    def _row_of(self, task_id: str, order: _Order, place: int) -> Any:
+        """What is stored at this place; ``None`` where the order is no longer as it was read."""
+        given = {**self._given(task_id), "index": order.indexes[place]}
+        row = self.ask(lambda connection: _row(connection, _RESULT, given))
+        return row if row is not None and order.holds_for(place, row) else None
+
+    def _order(self, task_id: str) -> _Order:
+        """Which instances of the mapped task returned something, as it is now."""
+        rows = self.ask(lambda connection: _rows(connection, _ORDER, self._given(task_id)))
+        found = [row for row in rows if row[3]]
+        order = _Order(
+            stamp=(rows[0][0], rows[0][1]) if rows else (0, 0),
+            indexes=array("i", [row[2] for row in found]),
+            attempts=array("Q", [_short(row[4]) for row in found]),
+        )
+        if rows and not any(row[5] for row in rows):
+            _orders[self.run_id, task_id] = order
+            while len(_orders) > ORDERS_KEPT_MAX:
+                _orders.popitem(last=False)
+        return order
+
     def _given(self, task_id: str) -> dict[str, Any]:
         return {"run": self.run_id, "task": task_id}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """The map indexes of those that returned something, in their order.
+
+    Once all of the task has ended, this changes only by an act, which raises the run's revision, by the
+    next attempt of the run, or by the next attempt of a group, which has all of it executed anew.
+    """
+
+    stamp: tuple[int, int]  # the run's revision and run attempt
+    indexes: array[int]
+    attempts: array[int]  # a part of each one's id, which tells it from any later one
+
+    def holds_for(self, place: int, row: tuple[Any, ...]) -> bool:
+        """Whether what was read at this place is still what the order says of it."""
+        return self.stamp == (row[0], row[1]) and self.attempts[place] == _short(row[2])
+
+
+# What the attempts of this process share: else each would count all that stands before its own element.
+_orders: Final[OrderedDict[tuple[int, str], _Order]] = OrderedDict()
+
+
+def _short(attempt_id: UUID) -> int:
+    return attempt_id.int & (2**64 - 1)
 
 
 _FROM: Final = """
@@ -113,11 +179,20 @@ SELECT CASE WHEN jsonb_typeof(p.result) = 'array' THEN p.result->%(place)s::int
        CASE WHEN {_IS_TAGGED} THEN p.result->>'__daylight__' ELSE jsonb_typeof(p.result) END
 {_FROM} AND i.map_index = -1
 """
-_COUNT: Final = f"SELECT count(*)::int {_FROM} AND i.map_index >= 0 AND p.result IS NOT NULL"
-# Its place among those that returned something: the index itself, where all before it have.
-_RESULT_AT: Final = f"""
-SELECT p.result, true, 'item' {_FROM} AND i.map_index >= 0 AND p.result IS NOT NULL
- ORDER BY i.map_index OFFSET %(place)s LIMIT 1
+_ORDER: Final = """
+SELECT r.revision, r.run_attempt, i.map_index, p.result IS NOT NULL, i.attempt_id, i.is_open
+  FROM run r
+  JOIN task_instance i ON i.run_id = r.id AND i.task_id = %(task)s AND i.map_index >= 0
+  LEFT JOIN attempt p ON p.id = i.attempt_id AND p.is_accepted AND i.state = 'success'
+ WHERE r.id = %(run)s
+ ORDER BY i.map_index
+"""
+_RESULT: Final = """
+SELECT r.revision, r.run_attempt, p.id, p.result
+  FROM run r
+  JOIN task_instance i ON i.run_id = r.id AND i.task_id = %(task)s AND i.map_index = %(index)s
+  JOIN attempt p ON p.id = i.attempt_id AND p.is_accepted AND p.result IS NOT NULL
+ WHERE r.id = %(run)s AND i.state = 'success'
 """
 
 
@@ -125,6 +200,12 @@ def _row(connection: psycopg.Connection[Any], query: Any, given: Mapping[str, An
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(query, given)
         return cursor.fetchone()
+
+
+def _rows(connection: psycopg.Connection[Any], query: Any, given: Mapping[str, Any]) -> list[Any]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(query, given)
+        return cursor.fetchall()
 
 
 def seen_results(

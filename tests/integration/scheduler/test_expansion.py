@@ -207,6 +207,7 @@ class TestAfterAClear:
         clear_task(run_id, "rows")
         assert world.play(run_id, results={"rows": []}).state == "success"
         assert instances(run_id) == {-1: "skipped", **dict.fromkeys(range(4), "removed")}
+        assert world.states(run_id)["all"] == "skipped", "what follows sees a skip"
         clear_task(run_id, "rows")
         assert world.play(run_id, results={"rows": [5]}).state == "success"
         assert instances(run_id)[0] == "success"

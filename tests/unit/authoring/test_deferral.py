@@ -226,10 +226,10 @@ def test_a_sensor_asks_again_later_or_gives_up_or_answers() -> None:
     calls = _sensors().calls
     for elapsed_s, after_s in ((0, 7.0), (59, 1.0)):  # the last one is asked at the limit
         with pytest.raises(Reschedule) as raised:
-            calls["no"].execute(_ctx(elapsed=timedelta(seconds=elapsed_s)), {})
+            calls["no"].execute(_ctx(elapsed_before=timedelta(seconds=elapsed_s)), {})
         assert raised.value.after_s == after_s
     with pytest.raises(DeferralTimeout):
-        calls["no"].execute(_ctx(elapsed=timedelta(minutes=1)), {})
+        calls["no"].execute(_ctx(elapsed_before=timedelta(minutes=1)), {})
     assert calls["yes"].execute(_ctx(), {}) == [1]
     with pytest.raises(Reschedule):
         calls["file"].execute(_ctx(), {})
