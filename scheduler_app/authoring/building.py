@@ -19,13 +19,19 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.wiring import Step
 
 
+POLLING: Final = (
+    "polling."  # stands before the fields of how sensors wait, among the defaults of tasks
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class Building:
     """What one run of a flow function has made so far."""
 
     flow_id: str
     place: Place
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # fields of TaskDefinition
+    # Fields of TaskDefinition, and with POLLING before them those of Polling.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     schedule: str | None = None
     timezone: str = "UTC"
     calls: dict[str, TaskCall] = field(default_factory=dict)

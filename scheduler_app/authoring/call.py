@@ -9,6 +9,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler_app.authoring import callbacks
+from scheduler_app.authoring.building import POLLING
 from scheduler_app.authoring.deferral import CTX, ERROR, EVENT, error_of
 from scheduler_app.authoring.faults import Place, did_you_mean, refuse
 from scheduler_app.authoring.mapping import (
@@ -93,7 +94,7 @@ class TaskCall(Step):
 
     def as_setup(self) -> TaskCall:
         """It makes what the tasks up to its teardown need; cleared along with them."""
-        self.options = {**self.options, "role": Role.SETUP}
+        self._become(Role.SETUP)
         return self
 
     def as_teardown(
@@ -103,10 +104,22 @@ class TaskCall(Step):
 
         ``setups`` are made setups and stand before it. With ``fails_run`` its failure fails the run.
         """
-        self.options = {**self.options, "role": Role.TEARDOWN, "fails_run": fails_run}
+        self._become(Role.TEARDOWN)
+        self.options = {**self.options, "fails_run": fails_run}
         for step in self._setups(setups):
             self.run_after(step.as_call().as_setup())
         return self
+
+    def _become(self, role: Role) -> None:
+        """It has this role. Raises ``DefinitionError`` where it has another one."""
+        before = self.options.get("role")
+        if before is not None and before != role:
+            raise refuse(
+                f"Task {self.name!r} is a {before} already, and is made a {role}.",
+                "A task has one role: make what is taken away again in one task, the setup, and take it"
+                " away in another, the teardown.",
+            )
+        self.options = {**self.options, "role": role}
 
     def _setups(self, setups: Any) -> list[Step]:
         """The called tasks that were given; whatever else is refused."""
@@ -260,6 +273,7 @@ class TaskCall(Step):
         for step in () if self.mapping is None else self.mapping.steps:
             self._check_flow(step)
         fields = {**self.defaults, **self.options, "task_id": self.name}
+        fields = {name: one for name, one in fields.items() if not name.startswith(POLLING)}
         if self.options.get("role") == Role.TEARDOWN:
             if self.options.get("trigger_rule", _OF_TEARDOWNS) != _OF_TEARDOWNS:
                 raise refuse(

@@ -88,7 +88,9 @@ class Context:
     idempotency_key: str
     services: ContextServices
     run_type: str = "manual"  # scheduled, manual or backfill
-    elapsed_before: timedelta = timedelta()  # from the first start of this try to this attempt's start
+    elapsed_before: timedelta = (
+        timedelta()
+    )  # from the first start of this try to this attempt's start
 
     @property
     def elapsed(self) -> timedelta:

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from scheduler_app.authoring import callbacks, limits, params, run_retry, schedules
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import Building, building
+from scheduler_app.authoring.defaults import checked_defaults
 from scheduler_app.authoring.faults import (
     Fault,
     Place,
@@ -155,7 +156,9 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
     given = dict(options)
     default_args = given.pop("default_args", None) or {}
     defaults, owner, faults = _checked_default_args(default_args, place)
-    fields, wrong = check_options(given, FLOW_OPTIONS, place, f"Flow {function.__name__!r}")
+    fields, wrong = check_options(
+        given, FLOW_OPTIONS, place, f"Flow {function.__name__!r}", _OF_TASKS
+    )
     faults += wrong
     fields.setdefault("owner", owner)
     fields.setdefault("description", inspect.getdoc(function) or "")
@@ -216,11 +219,14 @@ def _run_body(function: Callable[[], object], work: Building) -> None:
         work.faults.extend(faults_of(error, work.place))
     except Exception as error:  # noqa: BLE001 - user code: what it raises is a fault of this flow
         place = _place_in_file(error, work.place)
+        remedy = "The body runs while the file is loaded; move work that can fail into a task."
+        if isinstance(error, NameError):
+            remedy = "The body runs where the flow is defined: define what it calls above it."
         work.faults.append(
             fault(
                 place,
                 f"The body of flow {work.flow_id!r} raised {type(error).__name__}: {error}.",
-                "The body runs while the file is loaded; move work that can fail into a task.",
+                remedy,
             )
         )
     for instance in work.instances:
@@ -359,7 +365,7 @@ def _checked_default_args(
     if isinstance(default_args, Mapping):
         default_args = dict(default_args)
         owner = default_args.pop("owner", "")
-    fields, faults = option_checks.checked_defaults(default_args, place, "default_args")
+    fields, faults = checked_defaults(default_args, place, "default_args")
     if not isinstance(owner, str):
         faults.append(fault(place, f"default_args has owner={owner!r}.", "Give owner a text."))
         owner = ""
@@ -432,6 +438,10 @@ def _alerts(value: object) -> tuple[dict[str, Any], ...]:
     return tuple(one.described() for one in given)
 
 
+_OF_TASKS: Final = {
+    name: f"It is an option of tasks: default_args={{{name!r}: ...}} gives it to all of the flow."
+    for name in option_checks.TASK_OPTIONS
+}
 _active_count: Final = option_checks.whole_number(1, ACTIVE_MAX)
 
 FLOW_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Self
 from scheduler_app.authoring import callbacks
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import current
+from scheduler_app.authoring.defaults import checked_defaults
 from scheduler_app.authoring.faults import (
     Place,
     fault,
@@ -17,8 +18,8 @@ from scheduler_app.authoring.faults import (
     place_of_function,
     refuse,
 )
-from scheduler_app.authoring.mapping import DICTS, live_mapping
-from scheduler_app.authoring.options import BadOption, check_options, checked_defaults
+from scheduler_app.authoring.mapping import DICTS, live_mapping, refuse_unnamed, written_dicts
+from scheduler_app.authoring.options import BadOption, check_options
 from scheduler_app.authoring.task import TaskFunction
 from scheduler_app.authoring.wiring import Step, steps_in, with_results
 from scheduler_app.rules import definition
@@ -260,9 +261,9 @@ class GroupFunction(Generic[P]):
         """
         return self.partial().map(*args, **kwargs)
 
-    def expand(self, **kwargs: object) -> Any:
+    def expand(self, *args: object, **kwargs: object) -> Any:
         """The same, with every argument named."""
-        return self.partial().map(**kwargs)
+        return self.partial().expand(*args, **kwargs)
 
     def expand_kwargs(self, dicts: object) -> Any:
         """The flow has one more group, all of it once for each dict of arguments in the list."""
@@ -271,6 +272,14 @@ class GroupFunction(Generic[P]):
     def _add(
         self, args: tuple[object, ...], kwargs: Mapping[str, object], mapping: LiveMapping | None
     ) -> Any:
+        try:
+            inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            name = self.function.__name__
+            raise refuse(
+                f"Group {name!r} is called wrongly: {error}.",
+                f"It takes {inspect.signature(self.function)}; options go into {name}.override(...).",
+            ) from None
         is_named = "group_id" in self.options
         options = {
             "group_id": self.function.__name__,
@@ -348,8 +357,10 @@ class PartialGroup:
         live = live_mapping(over, subject=self._subject, place=place_of_caller())
         return self._made(live, {name: live.argument(name) for name in over})
 
-    def expand(self, **kwargs: object) -> Any:
+    def expand(self, *args: object, **kwargs: object) -> Any:
         """The same, with every argument named."""
+        if args:
+            raise refuse_unnamed(self._subject)
         return self.map(**kwargs)
 
     def expand_kwargs(self, dicts: object) -> Any:
@@ -357,6 +368,15 @@ class PartialGroup:
         place = place_of_caller()
         live = live_mapping({DICTS: dicts}, subject=self._subject, place=place, is_dicts=True)
         given = {}
+        for element in written_dicts({DICTS: dicts}):
+            try:
+                inspect.signature(self.function.function).bind(**{**element, **self.fixed})
+            except TypeError as error:
+                raise refuse(
+                    f"{self._subject} is mapped over {element!r:.80} wrongly: {error}.",
+                    f"It takes {inspect.signature(self.function.function)}.",
+                    place,
+                ) from None
         for name, parameter in self._parameters().items():
             if parameter.default is inspect.Parameter.empty:
                 given[name] = live.argument(name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scheduler_app.authoring.faults import Place
+    from scheduler_app.rules.errors import DefinitionError
 
 LITERAL_BYTES_MAX: Final = 1024 * 1024  # of one list that is written in the flow, as JSON
 DICTS: Final = "__kwargs__"  # in place of a name: each element holds arguments
@@ -167,12 +168,38 @@ def live_mapping(
         for name, value in over.items()
     )
     mapped = MapOver(arguments=arguments, is_dicts=is_dicts)
+    for element in over[DICTS] if is_dicts and isinstance(over[DICTS], (list, tuple)) else ():
+        if isinstance(element, Step):
+            continue
+        if not isinstance(element, dict) or not all(isinstance(key, str) for key in element):
+            raise refuse(
+                f"{subject} maps over {element!r:.80}, which is no dict of arguments.",
+                'Give expand_kwargs dicts such as {"path": "a.csv"}; or write .map(...) to map one'
+                " argument.",
+                place,
+            )
     try:
         mapping.count(mapped, _Unknown())
     except mapping.TooManyInstances as error:
         raise refuse(f"{subject}: {error}", "Map over less.", place) from None
     return LiveMapping(
         over=mapped, functions=tuple(made.functions), steps=tuple(made.steps), place=place
+    )
+
+
+def written_dicts(over: Mapping[str, object]) -> list[dict[str, object]]:
+    """The dicts of arguments that are mapped over and written in the flow itself."""
+    given = over[DICTS]
+    if not isinstance(given, (list, tuple)):
+        return []
+    return [one for one in given if isinstance(one, dict)]
+
+
+def refuse_unnamed(subject: str) -> DefinitionError:
+    """The error for lists that ``expand`` is given by place."""
+    return refuse(
+        f"{subject} is expanded over what has no name.",
+        "Name the arguments: .expand(path=[...]); .map([...]) takes them by place.",
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ from scheduler_app.rules import definition, mapping
 from scheduler_app.rules.callbacks import OF_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from scheduler_app.rules.callbacks import CallbackOn
 
@@ -29,6 +28,7 @@ LIMITS_MAX: Final = 8  # of one task
 ACTIVE_MAX: Final = 1_000_000
 CALLABLES_MAX: Final = 20  # of one callback option
 EXCEPTIONS_MAX: Final = 50  # of one retry option
+NOWHERE: Final[Mapping[str, str]] = {}
 _CLASS_NAME: Final = re.compile(r"[^\W\d][\w.<>]{0,249}")
 
 # What people who come from Airflow would write, and how it is said here.
@@ -68,6 +68,35 @@ AIRFLOW_NAMES: Final[Mapping[str, str]] = {
     "fail_when_dag_is_paused": "Write fail_when_paused=...",
     "rerun_with_latest_version": "Write run_on_latest_version=True.",
     "max_consecutive_failed_dag_runs": "Write max_consecutive_failed_runs=...",
+    "sla": "Write deadline=... (or expected_within=...) on @flow.",
+    "sla_miss_callback": "Write deadline=... and alerts=[...] on @flow.",
+    "email": "Write on_failure_callback=EmailNotifier('ops@example.com'), or alerts=[...] on @flow.",
+    "email_on_failure": "Write on_failure_callback=EmailNotifier('ops@example.com').",
+    "email_on_retry": "Write on_retry_callback=EmailNotifier('ops@example.com').",
+    "provide_context": "Leave it out: a parameter called ctx is filled in when the task runs.",
+    "op_kwargs": "Pass the arguments in the call of the task.",
+    "op_args": "Pass the arguments in the call of the task.",
+    "python_callable": "Put @task on the function, and call it in the flow's body.",
+    "templates_dict": "Pass Template('{ds}') as an argument, at any depth.",
+    "do_xcom_push": "Leave it out: return None where nothing is to be kept.",
+    "multiple_outputs": "Leave it out: return a dict, and take what you need of it in the next task.",
+    "doc_md": "Write doc=..., or a docstring.",
+    "task_display_name": "Write task_id=...",
+    "dag_display_name": "Write flow_id=..., and description=...",
+    "task_group": "Call the task in the block of with group(...):",
+    "max_active_tasks_per_dag": "Write max_active_tasks=... (of one run).",
+    "fail_fast": "Leave it out: what waits for a failed task does not start; a group with retry= may"
+    " stop its tasks.",
+    "fail_stop": "Leave it out: what waits for a failed task does not start; a group with retry= may"
+    " stop its tasks.",
+    "render_template_as_native_obj": "Leave it out: a Template is a text; read ctx.params for values.",
+    "user_defined_macros": "Leave it out: compute in the task, from ctx.",
+    "ignore_first_depends_on_past": "Leave it out: the first run of a flow waits for nothing.",
+    "wait_for_past_depends_before_skipping": "Leave it out: depends_on_past=True waits before that.",
+    "executor": "Write queue=...: the workers that run it say which queues they serve.",
+    "executor_config": "Write queue=...: the workers that run it say which queues they serve.",
+    "run_as_user": "Start a worker as that user for a queue of its own, and write queue=...",
+    "sensor": "Write @task.sensor.",
 }
 
 
@@ -324,13 +353,18 @@ def check_options(
     known: Mapping[str, tuple[str, Callable[[object], Any]]],
     place: Place,
     subject: str,
+    elsewhere: Mapping[str, str] = NOWHERE,
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """The given options as definition fields, and a fault for each that is unknown or wrong."""
+    """The given options as definition fields, and a fault for each that is unknown or wrong.
+
+    ``elsewhere``: remedies for options that have their place somewhere else.
+    """
     fields: dict[str, Any] = {}
     faults: list[Fault] = []
     for option, value in given.items():
         if option not in known:
-            remedy = AIRFLOW_NAMES.get(option) or did_you_mean(option, list(known))
+            remedy = elsewhere.get(option) or AIRFLOW_NAMES.get(option)
+            remedy = remedy or did_you_mean(option, list(known))
             faults.append(fault(place, f"{subject} has no option {option!r}.", remedy))
             continue
         field, check = known[option]
@@ -345,16 +379,6 @@ def check_options(
                 )
             )
     return fields, faults
-
-
-def checked_defaults(
-    default_args: object, place: Place, subject: str
-) -> tuple[dict[str, Any], list[Fault]]:
-    """The fields of TaskDefinition that a ``default_args`` gives, and its faults."""
-    if not isinstance(default_args, Mapping) or not all(isinstance(k, str) for k in default_args):
-        return {}, [fault(place, f"{subject} is no dict of options.", "Write a dict.")]
-    known = {name: entry for name, entry in TASK_OPTIONS.items() if name not in ("task_id", "doc")}
-    return check_options(default_args, known, place, subject)
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler_app.authoring.faults import fault
+from scheduler_app.authoring.faults import did_you_mean, fault
 from scheduler_app.authoring.options import BadOption
 from scheduler_app.rules import params
 
@@ -16,6 +16,59 @@ if TYPE_CHECKING:
 
 PARAMS_MAX: Final = 200
 REQUIRED: Final[Any] = object()
+_SCHEMAS: Final = (
+    "items",
+    "contains",
+    "additionalProperties",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "not",
+    "if",
+    "then",
+    "else",
+)
+_SCHEMA_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED_SCHEMAS: Final = ("properties", "patternProperties", "dependentSchemas")
+KEYWORDS: Final = (
+    *_SCHEMAS,
+    *_SCHEMA_LISTS,
+    *_NAMED_SCHEMAS,
+    "type",
+    "enum",
+    "const",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "format",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minContains",
+    "maxContains",
+    "minProperties",
+    "maxProperties",
+    "required",
+    "dependentRequired",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+    "$comment",
+    "$ref",  # refused by itself
+    "$dynamicRef",
+    "$defs",
+)
 _TYPES: Final[dict[object, str]] = {
     str: "string",
     int: "integer",
@@ -86,7 +139,10 @@ def taken_from(
     faults = []
     for name, schema in schemas.items():
         what = f"Parameter {name!r} of {subject}"
-        if wrong := params.schema_fault(schema):
+        if unknown := _unknown_keyword(schema):
+            remedy = did_you_mean(unknown, KEYWORDS)
+            faults.append(fault(place, f"{what} has no keyword {unknown!r}.", remedy))
+        elif wrong := params.schema_fault(schema):
             remedy = "Write it in the words of JSON Schema: type, enum, minimum, pattern, ..."
             faults.append(fault(place, f"{what} is declared wrongly: {wrong}.", remedy))
         elif name not in defaults:
@@ -98,6 +154,22 @@ def taken_from(
             remedy = "Give it a default that fits, or none where it has to be asked for."
             faults.append(fault(place, f"{what} has a default that does not fit: {wrong}.", remedy))
     return faults
+
+
+def _unknown_keyword(schema: Any) -> str | None:
+    """A word that says nothing in JSON Schema, so that what it was meant to say would not hold."""
+    if not isinstance(schema, dict):
+        return None
+    for word, value in schema.items():
+        if word not in KEYWORDS:
+            return str(word)
+        below = list(value.values()) if word in _NAMED_SCHEMAS and isinstance(value, dict) else []
+        below += value if word in _SCHEMA_LISTS and isinstance(value, list) else []
+        below += [value] if word in _SCHEMAS else []
+        for one in below:
+            if found := _unknown_keyword(one):
+                return found
+    return None
 
 
 def _plain(value: object) -> Any:

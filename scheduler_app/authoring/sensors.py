@@ -15,7 +15,8 @@ from typing import (
     overload,
 )
 
-from scheduler_app.authoring.call import FunctionBody
+from scheduler_app.authoring.building import POLLING, current
+from scheduler_app.authoring.call import FunctionBody, InstanceBody
 from scheduler_app.authoring.deferral import DeferralTimeout
 from scheduler_app.authoring.faults import fault, place_of_caller
 from scheduler_app.authoring.options import (
@@ -40,8 +41,9 @@ from scheduler_app.authoring.triggers import (
     SqlTrigger,
     TimeTrigger,
 )
-from scheduler_app.authoring.wiring import Step
+from scheduler_app.authoring.wiring import Step, leaves_in
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.states import RUN_TERMINAL, TASK_TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +58,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+NOT_GIVEN: Final[Any] = object()
+RUN_ENDS: Final = frozenset(str(state) for state in RUN_TERMINAL)
+TASK_ENDS: Final = frozenset(str(state) for state in TASK_TERMINAL)
+_PRODUCT: Final = __name__.rpartition(".")[0]
 SENSOR_INTERVAL: Final = timedelta(seconds=60)
 
 
@@ -110,6 +116,21 @@ class Waiting(Task):
     soft_fail: bool = False
     silent_failures: bool = False
 
+    def __init__(self, *args: object, **options: object) -> None:
+        given = options.keys() & POLLING_OPTIONS.keys()
+        super().__init__(*args, **options)
+        for name, (field, _) in POLLING_OPTIONS.items():
+            default = self.call.defaults.get(f"{POLLING}{field}", NOT_GIVEN)
+            if default is not NOT_GIVEN and name not in given and not self._says_itself(name):
+                setattr(self, name, default)
+
+    @classmethod
+    def _says_itself(cls, name: str) -> bool:
+        """Whether the author's class says how it waits, so that no ``default_args`` does."""
+        return any(
+            name in vars(base) for base in cls.__mro__ if not base.__module__.startswith(_PRODUCT)
+        )
+
     def polling(self) -> Polling:
         """How it waits. Raises ``InvalidInput``."""
         given = {name: getattr(self, name) for name in POLLING_OPTIONS}
@@ -131,7 +152,28 @@ class Waiting(Task):
         name = type(self).__name__
         place = self.call.place if "call" in vars(self) else flow.place
         _, wrong = check_options(given, POLLING_OPTIONS, place, f"Sensor {name!r}")
-        return [*super().faults(flow), *wrong]
+        found = [*super().faults(flow), *wrong]
+        if found or next(leaves_in(self.arguments()), None) is not None or self._takes_more():
+            return found
+        try:
+            self.check()
+        except (InvalidInput, TypeError, ValueError, AttributeError) as error:
+            said = str(error).rstrip(".")
+            found.append(
+                fault(
+                    place,
+                    f"{name} cannot wait so: {said}.",
+                    "Correct its arguments.",
+                )
+            )
+        return found
+
+    def check(self) -> None:
+        """Raises what is wrong with arguments that are known while the flow is being built."""
+
+    def _takes_more(self) -> bool:
+        """Whether arguments come with the elements that it maps over."""
+        return isinstance(self.call.body, InstanceBody) and self.call.body.spread is not None
 
 
 class Sensor(Waiting):
@@ -177,6 +219,10 @@ class TriggerSensor(Waiting):
     def trigger(self) -> Trigger:
         """What it waits for."""
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Raises what is wrong with its trigger."""
+        self.trigger()
 
     def execute(self, ctx: Context) -> Any:
         """What it waited for, if it is there; else it waits in its mode."""
@@ -246,17 +292,27 @@ class WaitForTime(TriggerSensor):
             wait(ctx, pause, how.mode)
         return due
 
-    def _due(self, ctx: Context) -> datetime | None:
-        """The moment; ``None`` where it is counted from the beginning of the try."""
+    def check(self) -> None:
+        """Raises what is wrong with its moment."""
         if sum(one is not None for one in (self.at, self.after, self.after_interval)) != 1:
             raise InvalidInput("WaitForTime takes one of at=, after= and after_interval=.")
+        span("after", self.after)
+        span("after_interval", self.after_interval)
+        self._at()
+
+    def _at(self) -> datetime | None:
+        at = datetime.fromisoformat(self.at) if isinstance(self.at, str) else self.at
+        return None if at is None else TimeTrigger(at=at).at
+
+    def _due(self, ctx: Context) -> datetime | None:
+        """The moment; ``None`` where it is counted from the beginning of the try."""
+        self.check()
         if self.after_interval is not None:
             end = ctx.data_interval_end or ctx.logical_date
             if end is None:
                 raise InvalidInput("This run has no data interval: give WaitForTime at= or after=.")
             return end + (span("after_interval", self.after_interval) or timedelta())
-        at = datetime.fromisoformat(self.at) if isinstance(self.at, str) else self.at
-        return None if at is None else TimeTrigger(at=at).at
+        return self._at()
 
 
 class WaitForFile(TriggerSensor):
@@ -326,6 +382,20 @@ class WaitForRun(TriggerSensor):
     states: Sequence[str] = ("success",)
     skip_states: Sequence[str] = ()
 
+    def check(self) -> None:
+        """Raises what is wrong with the run that it waits for, and how that is to end."""
+        known = TASK_ENDS if self.wait_task_id else RUN_ENDS
+        for name in ("states", "skip_states"):
+            given = getattr(self, name)
+            if isinstance(given, str) or not set(given) <= known:
+                wanted = ", ".join(repr(one) for one in sorted(known))
+                raise InvalidInput(f"{name}={given!r} is no list of {wanted}")
+        span("execution_delta", self.execution_delta)
+        if self.run_id is not None or self.logical_date is not None:
+            self.trigger()
+        else:
+            RunTrigger(self.flow_id, run_id="some", task_id=self.wait_task_id)
+
     def execute(self, ctx: Context) -> Any:
         """Waits for the run in its mode."""
         if self.run_id is None and self.logical_date is None:
@@ -370,6 +440,11 @@ class WaitForEvent(TriggerSensor):
     """Waits until an event with this key is sent to this task; the result is its payload."""
 
     key: str = "event"
+
+    @classmethod
+    def _says_itself(cls, name: str) -> bool:
+        """No ``default_args`` says its mode: there is one only."""
+        return name == "mode" or super()._says_itself(name)
 
     def trigger(self) -> EventTrigger:
         """The event."""
@@ -432,7 +507,7 @@ class SensorFunction(TaskFunction[P, R]):
         function: Callable[..., R],
         options: Mapping[str, object],
         place: Place,
-        how: Polling | None = None,
+        how: Mapping[str, Any] | None = None,
     ) -> None:
         mine = {name: value for name, value in options.items() if name in POLLING_OPTIONS}
         rest = {name: value for name, value in options.items() if name not in POLLING_OPTIONS}
@@ -440,9 +515,7 @@ class SensorFunction(TaskFunction[P, R]):
         subject = f"Sensor {function.__name__!r}"
         fields, faults = check_options(mine, POLLING_OPTIONS, place, subject)
         self._faults += faults
-        before = how or Polling(mode=Mode.RESCHEDULE, interval=SENSOR_INTERVAL)
-        names = Polling.__dataclass_fields__
-        self._how = Polling(**{**{name: getattr(before, name) for name in names}, **fields})
+        self._how = {**(how or {}), **fields}  # what it says itself
 
     def override(self, **options: Unpack[SensorOptions]) -> SensorFunction[P, R]:
         """The same sensor with other options; ``task_id`` given here is taken exactly."""
@@ -457,7 +530,14 @@ class SensorFunction(TaskFunction[P, R]):
         asked = FunctionBody(
             function=self.function, args=args, kwargs=kwargs, methods=self._methods
         )
-        return SensorBody(asked=asked, how=self._how)
+        defaults = current("A sensor is called", "it is a task of one flow.").task_defaults
+        by_default = {
+            field: defaults[f"{POLLING}{field}"]
+            for field, _ in POLLING_OPTIONS.values()
+            if f"{POLLING}{field}" in defaults
+        }
+        usual = {"mode": Mode.RESCHEDULE, "interval": SENSOR_INTERVAL}
+        return SensorBody(asked=asked, how=Polling(**{**usual, **by_default, **self._how}))
 
 
 @overload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.deferral import CTX
 from scheduler_app.authoring.faults import (
@@ -15,6 +15,7 @@ from scheduler_app.authoring.faults import (
     place_of_caller,
     place_of_function,
 )
+from scheduler_app.authoring.options import TASK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,6 +26,15 @@ def faults_of_function(function: Callable[..., Any]) -> list[Fault]:
     place = place_of_function(function)
     name = function.__name__
     parameter = inspect.signature(function).parameters.get(CTX)
+    context = inspect.signature(function).parameters.get("context")
+    if context and context.kind is context.VAR_KEYWORD:
+        return [
+            fault(
+                place,
+                f"Task {name!r} takes **context, which nothing fills in.",
+                "Write ctx as its first parameter: it holds what the context has.",
+            )
+        ]
     if parameter and parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
         return [fault(place, f"Task {name!r} takes {stars}ctx.", "Write ctx without the star.")]
@@ -81,16 +91,46 @@ def faults_of_arguments(
         ]
     plain = without_ctx(inspect.signature(function))
     try:
-        (plain.bind if is_whole else plain.bind_partial)(*args, **kwargs)
+        bound = (plain.bind if is_whole else plain.bind_partial)(*args, **kwargs)
     except TypeError as exc:
         unknown = [key for key in kwargs if key not in plain.parameters]
+        if unknown and unknown[0] in TASK_OPTIONS:
+            remedy = f"It is an option: {name}.override({unknown[0]}=...)(...)."
+            return [fault(place, f"Task {name!r} takes no argument {unknown[0]!r}.", remedy)]
         remedy = (
             did_you_mean(unknown[0], list(plain.parameters))
             if unknown and plain.parameters
             else f"It takes {plain}; ctx is filled in by that name and is not passed."
         )
         return [fault(place, f"Task {name!r} is called wrongly: {exc}.", remedy)]
-    return []
+    if not is_whole:
+        return []
+    return [
+        fault(
+            place,
+            f"Task {name!r} is called without {missing!r}, which is not filled in by its name.",
+            f"Write {remedy} ({missing}=None where nothing is meant).",
+        )
+        for missing, remedy in _FILLED_IN_ELSEWHERE.items()
+        if missing in plain.parameters
+        and plain.parameters[missing].default is None
+        and missing not in bound.arguments
+    ]
+
+
+# What Airflow fills in by the name of a parameter, and how a task gets it here.
+_FILLED_IN_ELSEWHERE: Final = {
+    "ti": "ctx as a parameter, and ctx.task_id, ctx.try_number, ctx.push and ctx.pull",
+    "task_instance": "ctx as a parameter, and ctx.task_id, ctx.try_number, ctx.push and ctx.pull",
+    "dag_run": "ctx as a parameter, and ctx.run_id and ctx.conf",
+    "ds": 'ds=Template("{ds}") in the call, or ctx as a parameter, and ctx.logical_date',
+    "ds_nodash": 'ds_nodash=Template("{ds_nodash}") in the call, or ctx as a parameter',
+    "ts": 'ts=Template("{ts}") in the call, or ctx as a parameter, and ctx.logical_date',
+    "logical_date": "ctx as a parameter, and ctx.logical_date",
+    "execution_date": "ctx as a parameter, and ctx.logical_date",
+    "data_interval_start": "ctx as a parameter, and ctx.data_interval_start",
+    "data_interval_end": "ctx as a parameter, and ctx.data_interval_end",
+}
 
 
 @lru_cache(maxsize=1024)

@@ -25,12 +25,14 @@ from scheduler_app.authoring.deferral import Defer
 from scheduler_app.authoring.faults import (
     Fault,
     Place,
+    did_you_mean,
+    error_of,
     fault,
     place_of_caller,
     place_of_function,
     refuse,
 )
-from scheduler_app.authoring.mapping import DICTS, live_mapping
+from scheduler_app.authoring.mapping import DICTS, live_mapping, refuse_unnamed, written_dicts
 from scheduler_app.authoring.options import TASK_OPTIONS, check_options
 from scheduler_app.authoring.signatures import (
     faults_of_arguments,
@@ -119,9 +121,9 @@ class TaskFunction(Generic[P, R]):
         """The flow has one more task, with an instance for every combination of these elements."""
         return self.partial().map(*args, **kwargs)
 
-    def expand(self, **kwargs: object) -> TaskResult[R]:
+    def expand(self, *args: object, **kwargs: object) -> TaskResult[R]:
         """The same, with every argument named."""
-        return self.partial().map(**kwargs)
+        return self.partial().expand(*args, **kwargs)
 
     def expand_kwargs(self, dicts: object) -> TaskResult[R]:
         """The flow has one more task, with an instance for each dict of arguments in the list."""
@@ -194,8 +196,10 @@ class Partial(Generic[R]):
         over = {**dict(zip(names, args, strict=False)), **kwargs}
         return self._mapped(over, is_dicts=False)
 
-    def expand(self, **kwargs: object) -> TaskResult[R]:
+    def expand(self, *args: object, **kwargs: object) -> TaskResult[R]:
         """The same, with every argument named."""
+        if args:
+            raise refuse_unnamed(self._subject)
         return self.map(**kwargs)
 
     def expand_kwargs(self, dicts: object) -> TaskResult[R]:
@@ -214,7 +218,19 @@ class Partial(Generic[R]):
                 f"{self._subject} gets {twice[0]!r} by .partial(...), and maps over it too.",
                 "Leave it out of one of them.",
             )
+        function = self.function.function
+        for name in (one for one in over if not is_dicts and one in TASK_OPTIONS):
+            if name not in inspect.signature(function).parameters:
+                raise refuse(
+                    f"{self._subject} maps over {name!r}, which is an option.",
+                    f"Options are the same for all: {self.function.__name__}.override({name}=...)"
+                    ".expand(...).",
+                    place,
+                )
         live = live_mapping(over, subject=self._subject, place=place, is_dicts=is_dicts)
+        for element in written_dicts(over) if is_dicts else ():
+            if wrong := faults_of_arguments(function, (), {**element, **self.fixed}, place):
+                raise error_of(wrong)
         kwargs = dict(self.fixed)
         if not is_dicts:
             kwargs |= {name: live.argument(name) for name in over}
@@ -351,11 +367,19 @@ class Task(Step):
         ).instances.append(instance)
         return instance
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         place = place_of_caller()
         target = current("It is made", "")
         subject = f"Task {type(self).__name__!r}"
         annotated = self._annotated()
+        if args:
+            target.instances.remove(self)  # this fault tells all that is wrong with it
+            named = next((name for name in self._in_order() if name not in options), "...")
+            raise refuse(
+                f"{type(self).__name__} is given {args[0]!r:.80} by place.",
+                f"Name its arguments: {type(self).__name__}({named}={args[0]!r:.80}).",
+                place,
+            )
         for name in annotated & options.keys():
             setattr(self, name, options.pop(name))
         known = {**TASK_OPTIONS, **dict.fromkeys(annotated, ("", lambda value: value))}
@@ -383,9 +407,9 @@ class Task(Step):
         return PartialClass(kind=cls, fixed=kwargs)
 
     @classmethod
-    def expand(cls, **kwargs: object) -> Task:
+    def expand(cls, *args: object, **kwargs: object) -> Task:
         """The flow has one more task, with an instance for every combination of these elements."""
-        return cls.partial().expand(**kwargs)
+        return cls.partial().expand(*args, **kwargs)
 
     @classmethod
     def expand_kwargs(cls, dicts: object) -> Task:
@@ -474,13 +498,18 @@ class Task(Step):
 
     @classmethod
     def _annotated(cls) -> set[str]:
-        return {
+        return set(cls._in_order())
+
+    @classmethod
+    def _in_order(cls) -> list[str]:
+        """Its arguments: those of the class itself before those of what it derives from."""
+        return [
             name
             for base in cls.__mro__
             if issubclass(base, Task) and base is not Task
             for name in inspect.get_annotations(base)
             if not name.startswith("_")
-        }
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -490,8 +519,10 @@ class PartialClass:
     kind: type[Task]
     fixed: Mapping[str, object]
 
-    def expand(self, **kwargs: object) -> Task:
+    def expand(self, *args: object, **kwargs: object) -> Task:
         """The flow has one more task, with an instance for every combination of these elements."""
+        if args:
+            raise refuse_unnamed(f"Class task {self.kind.__name__!r}")
         return self._mapped(kwargs, is_dicts=False)
 
     def expand_kwargs(self, dicts: object) -> Task:
@@ -510,6 +541,14 @@ class PartialClass:
                 "Options are the same for all mapped instances: give them by .partial(...) only.",
             )
         live = live_mapping(over, subject=subject, place=place, is_dicts=is_dicts)
+        for element in written_dicts(over) if is_dicts else ():
+            known = self.kind._annotated()  # noqa: SLF001 - a part of it
+            if unknown := sorted(element.keys() - known):
+                raise refuse(
+                    f"{subject} takes no {unknown[0]!r}, which a dict that it maps over has.",
+                    did_you_mean(unknown[0], sorted(known)),
+                    place,
+                )
         given = {} if is_dicts else {name: live.argument(name) for name in over}
         made = self.kind(**{**self.fixed, **given})
         made.call.map_over(live)

@@ -33,6 +33,7 @@ NAMES: Final = (
     "params",
     "conf",
 )
+DATES: Final = frozenset({"logical_date", "data_interval_start", "data_interval_end"})
 
 
 class Template(_FitsAnywhere):  # type: ignore[misc] # its type for checkers is as of TaskResult
@@ -135,4 +136,7 @@ def _fault(text: object) -> tuple[str, str] | None:
             return f"{first} has no keys", "Only params[...] and conf[...] are looked into."
         if conversion or "{" in (spec or ""):
             return "it has a conversion or a nested format", "Take it out."
+        if spec and not keys and first not in DATES:
+            told = f"{first} has a format ({spec!r}), which is for dates alone"
+            return told, f"Write {{logical_date:{spec}}}, or {{{first}}}."
     return None

@@ -14,7 +14,8 @@ from scheduler_app.authoring.child_runs import (
 )
 from scheduler_app.authoring.faults import fault, refuse
 from scheduler_app.authoring.polling import Mode, ask, softened
-from scheduler_app.authoring.sensors import Waiting
+from scheduler_app.authoring.sensors import RUN_ENDS, Waiting
+from scheduler_app.authoring.sources import Part
 from scheduler_app.authoring.template import Template
 from scheduler_app.authoring.wiring import Step
 from scheduler_app.rules.errors import InvalidInput
@@ -104,10 +105,12 @@ class TriggerFlow(Waiting):
             "flow_id": checked_flow_id,
             "if_exists": lambda value: one_of(IfExists, "if_exists", value),
             "on_stop": lambda value: one_of(OnStop, "on_stop", value),
+            "conf": _checked_conf,
+            "states": _checked_states,
         }
         for name, check in checks.items():
             value = getattr(self, name)
-            if isinstance(value, (Step, Template)):
+            if isinstance(value, (Step, Template, Part)):
                 continue
             try:
                 check(value)
@@ -116,6 +119,19 @@ class TriggerFlow(Waiting):
                 subject = f"Task {self.task_id!r} has {said}."
                 found.append(fault(self.call.place, subject, f"{remedy[:1].upper()}{remedy[1:]}"))
         return found
+
+
+def _checked_conf(value: Any) -> None:
+    if value is not None and not (
+        isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    ):
+        raise InvalidInput(f"conf={value!r:.80}: give a dict from names to values, or a result.")
+
+
+def _checked_states(value: Any) -> None:
+    known = sorted(RUN_ENDS)
+    if isinstance(value, str) or not set(value) <= set(known):
+        raise InvalidInput(f"states={value!r:.80}: give a list of {' and '.join(known)}.")
 
 
 def trigger_flow(

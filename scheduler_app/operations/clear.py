@@ -14,6 +14,7 @@ from scheduler_app.models import Flow, FlowVersion, Run
 from scheduler_app.operations.guards import Action, admit, hold_flow_of
 from scheduler_app.operations.reaching import by_run
 from scheduler_app.operations.reasons import check_reason
+from scheduler_app.operations.triggered import what_becomes
 from scheduler_app.rules import clear as rules
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, from_dict
 from scheduler_app.rules.errors import Conflict, HeldForReview, InvalidInput, NotAllowed, NotFound
@@ -517,10 +518,19 @@ def _plan(
         run_key=seen.run["run_key"],
         can_be_undone=_can_be_undone(seen),
         options=options,
-        included=seen.selection.included,
+        included=_told_in_full(seen.selection.included),
         excluded=seen.selection.excluded,
         worst_case_executions=seen.selection.worst_case_executions,
         dry_run=dry_run,
+    )
+
+
+def _told_in_full(included: tuple[rules.Choice, ...]) -> tuple[rules.Choice, ...]:
+    """With what becomes of the runs that they triggered; a plan holds whether those end meanwhile or not."""
+    triggered = what_becomes([one.id for one in included if one.id is not None])
+    return tuple(
+        replace(one, effect=f"{one.effect} {triggered[one.id]}") if one.id in triggered else one
+        for one in included
     )
 
 

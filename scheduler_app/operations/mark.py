@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -13,6 +13,7 @@ from scheduler_app.hints.notices import Notices
 from scheduler_app.models import FlowVersion, Run
 from scheduler_app.operations.reaching import by_run, with_dates
 from scheduler_app.operations.reasons import check_reason
+from scheduler_app.operations.triggered import what_becomes
 from scheduler_app.rules import callbacks as calling
 from scheduler_app.rules import mark as rules
 from scheduler_app.rules import run_outcome
@@ -204,7 +205,7 @@ def mark_run(
         state=target.value,
         runs=(_told_run(seen.run, becomes, effect),),
         refused=(),
-        included=_subjects(run_id, selection.included),
+        included=_told_in_full(run_id, selection.included),
         excluded=_subjects(run_id, selection.excluded),
         callbacks=callbacks,
         dry_run=dry_run,
@@ -249,7 +250,7 @@ def mark_task_instances(
             refused.append(RefusedRun(id=run_id, why=str(error)))
             continue
         runs.append(marked[0])
-        included += _subjects(run_id, marked[1].included)
+        included += _told_in_full(run_id, marked[1].included)
         excluded += _subjects(run_id, marked[1].excluded)
     return MarkPlan(
         state=target.value,
@@ -556,3 +557,17 @@ def _told_run(run: Mapping[str, Any], becomes: RunState, effect: str) -> MarkedR
 
 def _subjects(run_id: int, found: Sequence[rules.Choice]) -> tuple[Subject, ...]:
     return tuple(Subject(run_id=run_id, **asdict(one)) for one in found)
+
+
+def _told_in_full(run_id: int, found: Sequence[rules.Choice]) -> tuple[Subject, ...]:
+    """The same with what becomes of the runs that they triggered."""
+    well = [one.id for one in found if one.becomes == TaskState.SUCCESS]
+    others = [one.id for one in found if one.becomes != TaskState.SUCCESS]
+    triggered = {**what_becomes(well, succeed=True), **what_becomes(others)}
+    return _subjects(
+        run_id,
+        [
+            replace(one, effect=f"{one.effect} {triggered[one.id]}") if one.id in triggered else one
+            for one in found
+        ],
+    )

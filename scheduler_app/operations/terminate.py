@@ -10,9 +10,10 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
-from scheduler_app.models import Attempt, Run, TaskInstance, TriggeredRun
+from scheduler_app.models import Attempt, TaskInstance
 from scheduler_app.operations.reaching import by_run
 from scheduler_app.operations.reasons import check_reason
+from scheduler_app.operations.triggered import what_becomes
 from scheduler_app.rules.errors import Conflict, NotAllowed, NotFound
 from scheduler_app.rules.states import RUN_TERMINAL, RunState, TaskState
 from scheduler_app.transitions.audit import record_audit
@@ -211,7 +212,7 @@ def _plan(
     dry_run: bool,
 ) -> TerminationPlan:
     processes = _processes([one.attempt_id for one in found if one.attempt_id is not None])
-    triggered = _triggered([one.id for one in found])
+    triggered = what_becomes([one.id for one in found])
     included, excluded = [], []
     for one in found:
         if one.held_by is not None:
@@ -221,8 +222,8 @@ def _plan(
         elif one.task_id in spared:
             excluded.append(_subject(one, _SPARED))
         else:
-            told = [_effect(one, processes), *triggered.get(one.id, ())]
-            included.append(_subject(one, " ".join(told)))
+            told = f"{_effect(one, processes)} {triggered.get(one.id, '')}"
+            included.append(_subject(one, told.strip()))
     return TerminationPlan(
         run_id=run["id"], included=tuple(included), excluded=tuple(excluded), dry_run=dry_run
     )
@@ -239,22 +240,6 @@ def _processes(attempt_ids: Sequence[UUID]) -> dict[UUID, str]:
     return {
         pk: f"{hostname}:{pid}" for pk, hostname, pid in rows.values_list("id", "hostname", "pid")
     }
-
-
-def _triggered(ti_ids: Sequence[int]) -> dict[int, list[str]]:
-    """What becomes of the runs that these task instances triggered and that go on."""
-    links = TriggeredRun.objects.filter(ti_id__in=ti_ids).values_list("ti_id", "run_id", "on_stop")
-    active = Run.objects.filter(pk__in={run for _, run, _ in links}, is_active=True)
-    names = {
-        pk: f"Run {key} of flow {flow}"
-        for pk, key, flow in active.values_list("id", "run_key", "flow_id")
-    }
-    told: dict[int, list[str]] = {}
-    for ti_id, run_id, on_stop in links:
-        if run_id in names:
-            what = "is terminated with it" if on_stop == "terminate" else "goes on"
-            told.setdefault(ti_id, []).append(f"{names[run_id]}, which it triggered, {what}.")
-    return told
 
 
 def _effect(one: OpenInstance, processes: Mapping[UUID, str]) -> str:

@@ -198,7 +198,7 @@ def restore_instances(
             "       max_tries = try_number + %(retries)s, held_by = z.id,"
             "       held_at = CASE WHEN z.id IS NOT NULL THEN clock_timestamp() END"
             "  FROM task_instance o"
-            "  LEFT JOIN (SELECT scope_id, min(id) AS id FROM \"freeze\" WHERE ended_at IS NULL"
+            '  LEFT JOIN (SELECT scope_id, min(id) AS id FROM "freeze" WHERE ended_at IS NULL'
             "              AND scope_kind = 'task' GROUP BY scope_id) z"
             "    ON z.scope_id = o.run_id || ':' || o.task_id"
             " WHERE i.id = ANY(%(ti)s) AND o.id = i.id AND i.state = 'removed' AND i.held_by IS NULL",

@@ -18,6 +18,7 @@ import scheduler_app
 from scheduler_app.authoring import retrying
 from scheduler_app.rules import callbacks, reconcile, retry
 from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.errors import SchedulerError
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.rules.stopping import explain
 from scheduler_app.transitions.attempt import finish
@@ -338,20 +339,25 @@ def _tracebacks(error: BaseException) -> tuple[str, str]:
     try:
         told = traceback.TracebackException.from_exception(error)
         whole = "".join(told.format())
-        _leave_out_own_frames(told, set())
+        _leave_out_own_frames(told, set(), is_said=isinstance(error, SchedulerError))
         return "".join(told.format()), whole
     except BaseException as worse:  # noqa: BLE001 - user code again, as above
         said = f"(the traceback cannot be shown: {type(worse).__name__})"
         return said, said
 
 
-def _leave_out_own_frames(told: traceback.TracebackException, seen: set[int]) -> None:
-    """Frames of this product are left out of it and what it came from, where any other is left."""
+def _leave_out_own_frames(
+    told: traceback.TracebackException, seen: set[int], *, is_said: bool = False
+) -> None:
+    """Frames of this product are left out of it and what it came from, where any other is left.
+
+    ``is_said``: also where none is, since the message is all that there is to know.
+    """
     if id(told) in seen:
         return
     seen.add(id(told))
     others = [frame for frame in told.stack if not _is_own(frame.filename)]
-    if others:
+    if others or is_said:
         told.stack = traceback.StackSummary.from_list(others)
     for one in (told.__cause__, told.__context__, *(told.exceptions or ())):
         if one is not None:

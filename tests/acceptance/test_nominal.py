@@ -98,23 +98,36 @@ def _events_when_there(stack: Stack, attempt: dict[str, object]) -> list[dict[st
 
 
 def test_the_tutorial_holds_on_a_stack(stack: Stack) -> None:
-    shop = next(block for block in blocks() if block.file == "flows/shop.py")
-    stack.write_flow("shop.py", shop.text)
-    stack.wait_for_flow("shop")
+    files = {block.file: block.text for block in blocks() if block.file.startswith("flows/")}
+    names = ("shop", "by_day", "polite", "month")
+    for name in names:
+        stack.write_flow(f"{name}.py", files[f"flows/{name}.py"])
+    for name in names:
+        stack.wait_for_flow(name)
+    shop = files["flows/shop.py"]
     told = {}
     for block in blocks():
-        if block.chapter != 7:
+        if block.chapter < 7:
             continue
         for command in block.commands:
             if command[0] == "up":
                 continue  # the stack is
             if command[:2] == ("flows", "versions"):
-                stack.write_flow("shop.py", shop.text.replace("12, 30, 7", "12, 30, 8"))
+                stack.write_flow("shop.py", shop.replace("12, 30, 7", "12, 30, 8"))
                 stack.wait_for_flow("shop", version=2)
             done = stack.manage(*command)
             assert done.returncode == 0, (command, done.stdout, done.stderr)
             told[command] = done.stdout
-    assert len(told) == 8
+    assert len(told) == 12
+    assert "shop:north" in told["limits", "list"]
+    done = stack.manage("flows", "trigger", "month", "--follow")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    rows = stack.rows("SELECT conf, note FROM run WHERE flow_id = 'by_day' ORDER BY id")
+    assert [(row["conf"]["region"], row["conf"]["limit"]) for row in rows] == [
+        ("south", 5),
+        ("north", 3),
+    ]
+    assert rows[0]["note"].startswith("of manual__")
     assert "try 1" in told["tasks", "log", "shop", "first", "extract"]
     for words in (("flows", "diff", "shop"), ("flows", "diff", "shop", "--run", "first")):
         assert "+    return [12, 30, 8]" in told[words]

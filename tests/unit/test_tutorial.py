@@ -15,7 +15,10 @@ import pytest
 from scheduler_app.authoring.registry import collecting
 from tests.tutorial import PAGE, blocks
 
-EVENTS: dict[str, dict[str, Any]] = {"waits": {"arrived": "/sales/2026-01-01.csv"}}
+EVENTS: dict[str, dict[str, Any]] = {
+    "waits": {"arrived": "/sales/2026-01-01.csv"},
+    "month": {"south": "success"},
+}
 RESULTS: dict[str, tuple[str, object]] = {
     "shop": ("total", 49),
     "regions": ("compare", "north"),
@@ -24,6 +27,8 @@ RESULTS: dict[str, tuple[str, object]] = {
     "nightly": ("extract", 1),
     "waits": ("count", 21),
     "each": ("total", 14),
+    "polite": ("write", 60),
+    "month": ("close", "2 regions"),
 }
 FILES = {block.file: block.text for block in blocks() if block.file}
 FLOWS = sorted(file for file in FILES if file.startswith("flows/"))

@@ -314,9 +314,7 @@ def end_run(run_id: int) -> None:
 
 
 def end(run_id: int, task_id: str, map_index: int) -> None:
-    terminate_task_instance(
-        ti_id=id_of(run_id, task_id, map_index), actor="ada", reason="bad data"
-    )
+    terminate_task_instance(ti_id=id_of(run_id, task_id, map_index), actor="ada", reason="bad data")
 
 
 class TestATermination:
@@ -350,9 +348,7 @@ class TestATermination:
         assert world.play(run_id, results={"rows": list(range(35))}).state == "success"
         assert instances(run_id) == dict.fromkeys(range(35), "success")
 
-    def test_of_the_run_asks_each_running_instance_and_ends_the_others(
-        self, world: World
-    ) -> None:
+    def test_of_the_run_asks_each_running_instance_and_ends_the_others(self, world: World) -> None:
         run_id = world.run(world.flow("f", line(retries=2, retry_delay_s=600.0)))
         expanded(world, run_id)
         running = started(world, run_id)

@@ -84,9 +84,17 @@ def stop(pair: Pair, how: str) -> None:
             assert "Run r2 of flow child, which it triggered, is terminated with it." in told
             terminate_task_instance(ti_id=pair.ti.pk, **by)
         case "marked":
+            mark: dict[str, Any] = {"ti_ids": [pair.ti.pk], "actor": "ana", "dry_run": True}
+            told = mark_task_instances(state="failed", **mark).included[0].effect
+            assert told.endswith("Run r2 of flow child, which it triggered, is terminated with it.")
+            told = mark_task_instances(state="success", **mark).included[0].effect
+            assert told.endswith("Run r2 of flow child, which it triggered, goes on.")
             mark_task_instances(ti_ids=[pair.ti.pk], state="failed", dry_run=False, **by)
         case "cleared":
-            clear_task_instances(ti_ids=[pair.ti.pk], dry_run=False, **by)
+            kept = clear_task_instances(ti_ids=[pair.ti.pk], dry_run=True, actor="ana")
+            told = kept.included[0].effect
+            assert told.endswith("Run r2 of flow child, which it triggered, is terminated with it.")
+            clear_task_instances(ti_ids=[pair.ti.pk], dry_run=False, plan_id=kept.plan_id, **by)
 
 
 @pytest.mark.parametrize("how", ["terminated", "marked", "cleared"])
@@ -114,6 +122,8 @@ def test_a_success_and_an_end_of_its_own_leave_nothing_to_look_at(world: World) 
 
 def test_without_it_the_run_goes_on(world: World) -> None:
     pair = Pair(world, on_stop="leave")
+    cleared = clear_task_instances(ti_ids=[pair.ti.pk], actor="ana")
+    assert "Run r2 of flow child, which it triggered, goes on." in cleared.included[0].effect
     plan = terminate_task_instance(ti_id=pair.ti.pk, actor="ana", reason="enough")
     assert "Run r2 of flow child, which it triggered, goes on." in plan.included[0].effect
     assert pair.look() == set()

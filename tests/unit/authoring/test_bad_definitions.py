@@ -241,10 +241,170 @@ BAD = {
         "dict",
     ),
     "an unknown default": (
+        "@flow(default_args={'colour': 'x'})\ndef f():\n    a()",
+        7,
+        "default_args has no option 'colour'",
+        "Known:",
+    ),
+    "a default of Airflow's": (
         "@flow(default_args={'email': 'x'})\ndef f():\n    a()",
         7,
         "default_args has no option 'email'",
-        "Known:",
+        "EmailNotifier",
+    ),
+    "a default that is the flow's": (
+        "@flow(default_args={'start_date': '2026-01-01'})\ndef f():\n    a()",
+        7,
+        "default_args has no option 'start_date'",
+        "start_date=... on @flow",
+    ),
+    "an option of tasks on a flow": (
+        "@flow(retries=3)\ndef f():\n    a()",
+        7,
+        "'f' has no option 'retries'",
+        "default_args={'retries': ...}",
+    ),
+    "an option in the call of a task": (
+        "@flow\ndef f():\n    a(retries=3)",
+        9,
+        "takes no argument 'retries'",
+        "a.override(retries=...)",
+    ),
+    "a keyword that JSON Schema does not have": (
+        "from scheduler_app.authoring import Param\n@flow(params={'n': Param(1, minimun=0)})\n"
+        "def f():\n    a()",
+        8,
+        "'n' of flow 'f' has no keyword 'minimun'",
+        "'minimum'",
+    ),
+    "such a keyword deep inside": (
+        "from scheduler_app.authoring import Param\n"
+        "@flow(params={'n': Param([], type=list, items={'typ': 'string'})})\ndef f():\n    a()",
+        8,
+        "no keyword 'typ'",
+        "'type'",
+    ),
+    "a setup that is made a teardown": (
+        "@flow\ndef f():\n    a().as_setup().as_teardown()",
+        9,
+        "'a' is a setup already, and is made a teardown",
+        "one role",
+    ),
+    "a teardown that is made a setup": (
+        "@flow\ndef f():\n    x = a().as_teardown()\n    b(1).as_teardown(setups=x)",
+        10,
+        "'a' is a teardown already, and is made a setup",
+        "one role",
+    ),
+    "dicts of arguments that are none": (
+        "@flow\ndef f():\n    b.expand_kwargs([{'y': 1}, 2])",
+        9,
+        "maps over 2, which is no dict of arguments",
+        ".map(...)",
+    ),
+    "a dict of arguments with a wrong name": (
+        "@flow\ndef f():\n    a.expand_kwargs([{'x': 1}, {'z': 2}])",
+        9,
+        "unexpected keyword argument 'z'",
+        "Known: x",
+    ),
+    "a dict of attributes with a wrong name": (
+        "class C(Task):\n    path: str\n    def execute(self, ctx): ...\n@flow\ndef f():\n"
+        "    C.expand_kwargs([{'paht': 1}])",
+        12,
+        "takes no 'paht'",
+        "'path'",
+    ),
+    "a list that is expanded without a name": (
+        "@flow\ndef f():\n    b.expand([1])",
+        9,
+        "'b' is expanded over what has no name",
+        ".expand(path=[...])",
+    ),
+    "an option that is expanded": (
+        "@flow\ndef f():\n    b.expand(y=[1], retries=3)",
+        9,
+        "maps over 'retries', which is an option",
+        "b.override(retries=...)",
+    ),
+    "an argument of a class task by place": (
+        "class C(Task):\n    path: str\n    def execute(self, ctx): ...\n@flow\ndef f():\n"
+        "    C('/in')",
+        12,
+        "C is given '/in' by place",
+        "C(path='/in')",
+    ),
+    "a group called wrongly": (
+        "from scheduler_app.authoring import group\n@group\ndef g(x):\n    a()\n@flow\ndef f():\n    g()",
+        13,
+        "'g' is called wrongly: missing a required argument: 'x'",
+        "It takes (x)",
+    ),
+    "a group of a wrong dict": (
+        "from scheduler_app.authoring import group\n@group\ndef g(x):\n    b(x)\n@flow\ndef f():\n"
+        "    g.expand_kwargs([{'z': 1}])",
+        13,
+        "missing a required argument: 'x'",
+        "It takes (x)",
+    ),
+    "a task that is defined below": (
+        "@flow\ndef f():\n    later()\n@task\ndef later(): ...",
+        9,
+        "NameError: name 'later' is not defined",
+        "above it",
+    ),
+    "a context by Airflow's name": (
+        "@task\ndef c(**context): ...\n@flow\ndef f():\n    c()",
+        7,
+        "takes **context",
+        "ctx as its first parameter",
+    ),
+    "a value that Airflow fills in": (
+        "@task\ndef c(ds=None): ...\n@flow\ndef f():\n    c()",
+        11,
+        "without 'ds', which is not filled in",
+        'Template("{ds}")',
+    ),
+    "a format of what is no date": (
+        "from scheduler_app.authoring import Template\n@flow\ndef f():\n    b(Template('{ds:%Y}'))",
+        10,
+        "which is for dates alone",
+        "{logical_date:%Y}",
+    ),
+    "a sensor over states that there are not": (
+        "from scheduler_app.authoring import WaitForRun\n@flow\ndef f():\n"
+        "    WaitForRun(flow_id='g', states=['done'])",
+        10,
+        "states=['done'] is no list of 'failed', 'success'",
+        "Correct",
+    ),
+    "a sensor for two moments": (
+        "from scheduler_app.authoring import WaitForTime\n@flow\ndef f():\n"
+        "    WaitForTime(after=3, at='2026-01-01T00:00:00Z')",
+        10,
+        "takes one of at=, after= and after_interval=",
+        "Correct",
+    ),
+    "a sensor for a moment without a zone": (
+        "from scheduler_app.authoring import WaitForTime\n@flow\ndef f():\n"
+        "    WaitForTime(at='2026-01-01T00:00:00')",
+        10,
+        "with a time zone",
+        "Correct",
+    ),
+    "a sensor for an address of another kind": (
+        "from scheduler_app.authoring import WaitForHttp\n@flow\ndef f():\n"
+        "    WaitForHttp(url='ftp://x')",
+        10,
+        "an http or https address",
+        "Correct",
+    ),
+    "a conf that is no dict": (
+        "from scheduler_app.authoring import trigger_flow\n@flow\ndef f():\n"
+        "    trigger_flow('g', conf=3)",
+        10,
+        "conf=3",
+        "a dict",
     ),
     "a flow without tasks": ("@flow\ndef f(): ...", 7, "has no tasks", "Call at least one"),
     "a flow function with arguments": (

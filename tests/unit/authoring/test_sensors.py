@@ -19,11 +19,12 @@ from scheduler_app.authoring import (
     WaitForRun,
     WaitForTime,
     flow,
+    group,
     sensor,
     task,
 )
 from scheduler_app.authoring.options import TASK_OPTIONS
-from scheduler_app.authoring.sensors import POLLING_OPTIONS
+from scheduler_app.authoring.sensors import POLLING_OPTIONS, SensorBody
 from scheduler_app.authoring.triggers import grown
 from scheduler_app.authoring.typed import SensorOptions
 from scheduler_app.rules.errors import DefinitionError
@@ -228,3 +229,77 @@ def test_a_type_checker_knows_every_option_of_a_sensor() -> None:
     known = set(SensorOptions.__annotations__)
     assert set(POLLING_OPTIONS) <= known
     assert not set(POLLING_OPTIONS) & set(TASK_OPTIONS)
+
+
+def _how(flow_: Flow, task_id: str) -> tuple[str, timedelta, timedelta | None]:
+    body = flow_.calls[task_id].body
+    how = body.how if isinstance(body, SensorBody) else body.instance.polling()  # type: ignore[attr-defined]
+    return (str(how.mode), how.interval, how.give_up_after)
+
+
+@task
+def plain() -> None:
+    """No sensor."""
+
+
+class Impatient(Third):
+    """Says itself how often it asks."""
+
+    poll_interval = timedelta(seconds=2)
+
+
+def test_default_args_say_how_sensors_wait_unless_they_say_it_themselves() -> None:
+    hour = timedelta(hours=1)
+
+    @flow(default_args={"mode": "poke", "poll_interval": 7, "give_up_after": hour, "retries": 1})
+    def f() -> None:
+        WaitForFile(path="/x", task_id="file")
+        WaitForFile(path="/x", task_id="own", poll_interval=MINUTE, mode="defer")
+        WaitForEvent(task_id="event")
+        Third(task_id="third")
+        Impatient(task_id="impatient")
+        third.override(task_id="function")()
+        third.override(task_id="overridden", mode="defer", poll_interval=timedelta(seconds=3))()
+        with group("g", default_args={"mode": "reschedule"}):
+            WaitForFile(path="/x", task_id="file")
+            third.override(task_id="function")()
+            plain()
+
+    seven = timedelta(seconds=7)
+    assert {task_id: _how(f, task_id) for task_id in f.calls if task_id != "g.plain"} == {
+        "file": ("poke", seven, hour),
+        "own": ("defer", MINUTE, hour),
+        "event": ("defer", seven, hour),
+        "third": ("poke", seven, hour),
+        "impatient": ("poke", timedelta(seconds=2), hour),
+        "function": ("poke", MINUTE, hour),  # its decorator says how often
+        "overridden": ("defer", timedelta(seconds=3), hour),
+        "g.file": ("reschedule", seven, hour),
+        "g.function": ("reschedule", MINUTE, hour),
+    }
+    assert {task.retries for task in f.definition().tasks} == {1}, "and the rest is for all of them"
+    assert (
+        f.test(at=AT, events={"file": "/x", "own": "/x", "event": 1, "g.file": "/x"}).state
+        == "success"
+    )
+
+
+def test_a_wrong_default_of_sensors_is_told_with_the_others() -> None:
+    with pytest.raises(DefinitionError, match=r"default_args has mode='sleep'\. Give mode one of"):
+
+        @flow(default_args={"mode": "sleep"})
+        def f() -> None:
+            plain()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_elapsed_goes_on_while_it_waits_in_each_mode(mode: Any) -> None:
+    @sensor(poll_interval=MINUTE, mode=mode)
+    def late(ctx: Context) -> Any:
+        return ctx.elapsed if ctx.elapsed >= 3 * MINUTE else None
+
+    @flow
+    def f() -> None:
+        late()
+
+    assert f.test(at=AT).results["late"] == 3 * MINUTE
