@@ -31,15 +31,18 @@ ORDERS: Final = {
     "created_at": "created_at",
     "completed_at": "ended_at",
 }
+REPROCESS: Final = {  # Airflow's words for which runs begin again
+    "none": Reprocess.NONE,
+    "failed": Reprocess.FAILED,
+    "completed": Reprocess.ALL,
+}
 BACKFILL: Final = {
     "dag_id": Field(bodies.text),
     "from_date": Field(bodies.moment),
     "to_date": Field(bodies.moment),
     "run_backwards": Field(bodies.boolean, False),
     "dag_run_conf": Field(bodies.optional(bodies.mapping), None),
-    "reprocess_behavior": Field(
-        bodies.choice(*(one.value for one in Reprocess)), Reprocess.NONE.value
-    ),
+    "reprocess_behavior": Field(bodies.choice(*REPROCESS), "none"),
     "max_active_runs": Field(bodies.integer, ACTIVE_RUNS_DEFAULT),
     "run_on_latest_version": Field(bodies.optional(bodies.boolean), None),
 }
@@ -62,7 +65,7 @@ class _Asking(AirflowView):
             actor=self.actor,
             reason=REASON,
             run_backwards=body["run_backwards"],
-            reprocess=body["reprocess_behavior"],
+            reprocess=REPROCESS[body["reprocess_behavior"]],
             max_active_runs=body["max_active_runs"],
             conf=body["dag_run_conf"],
             dry_run=dry_run,
@@ -169,7 +172,7 @@ def _backfill(row: BackfillRow) -> dict[str, Any]:
         "to_date": instant(row.to_date),
         "dag_run_conf": row.conf,
         "is_paused": row.paused_at is not None,
-        "reprocess_behavior": row.reprocess,
+        "reprocess_behavior": next(word for word, own in REPROCESS.items() if own == row.reprocess),
         "max_active_runs": row.max_active_runs,
         "created_at": instant(row.created_at),
         "completed_at": instant(row.ended_at),

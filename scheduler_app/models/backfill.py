@@ -17,7 +17,7 @@ class Backfill(models.Model):
     from_date = models.DateTimeField()  # of logical dates, both bounds included
     to_date = models.DateTimeField()
     is_backwards = models.BooleanField(default=False)  # the newest date first
-    reprocess = models.CharField(max_length=16)  # none, failed, completed
+    reprocess = models.CharField(max_length=16)  # none, failed, all
     max_active_runs = models.IntegerField()
     conf = models.JSONField(default=dict)
     actor = models.CharField(max_length=250)

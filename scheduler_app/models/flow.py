@@ -37,6 +37,8 @@ class Flow(models.Model):
     # The interval of the newest scheduled run; the cursor never goes back before it.
     last_interval_start = models.DateTimeField(null=True)
     last_interval_end = models.DateTimeField(null=True)
+    # It stands in line: intervals that are due from here on wait for room under max_active_runs.
+    in_line_from = models.DateTimeField(null=True)
     # Since when its schedule goes on without a stop: unpaused or thawed; null: as long as it exists.
     scheduled_since = models.DateTimeField(null=True)
     frozen_at = models.DateTimeField(null=True)

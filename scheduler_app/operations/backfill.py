@@ -62,7 +62,7 @@ def create_backfill(
     """Every logical date from ``from_date`` to ``to_date`` waits for its run; a scheduler makes them.
 
     Both bounds are aware and included. ``reprocess``: which runs that exist already begin another
-    run attempt (none, failed, completed). At most ``max_active_runs`` of its runs are active at a
+    run attempt (none, failed, all). At most ``max_active_runs`` of its runs are active at a
     time, beside the flow's own. A dry run changes nothing and needs no reason. Raises ``NotFound``,
     ``InvalidInput``, and ``Conflict`` while the flow has another backfill, or was removed.
     """

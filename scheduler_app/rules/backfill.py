@@ -26,7 +26,7 @@ class Reprocess(StrEnum):
 
     NONE = "none"
     FAILED = "failed"
-    COMPLETED = "completed"  # failed and successful ones
+    ALL = "all"  # failed and successful ones
 
 
 class DateState(StrEnum):
@@ -102,7 +102,7 @@ def decide(existing: Existing | None, *, reprocess: str) -> Decision:
         return Decision(state=DateState.SKIPPED, reason=f"{named} is frozen.")
     if existing.state not in RUN_TERMINAL:
         return Decision(state=DateState.SKIPPED, reason=f"{named} is {existing.state}.")
-    if reprocess == Reprocess.COMPLETED or (
+    if reprocess == Reprocess.ALL or (
         reprocess == Reprocess.FAILED and existing.state == RunState.FAILED
     ):
         return Decision(state=DateState.RERUN, reason=f"{named} had ended as {existing.state}.")

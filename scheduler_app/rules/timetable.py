@@ -51,17 +51,29 @@ def next_fire_times(
 
 
 def next_interval_of(
-    definition: FlowDefinition, *, last: DataInterval | None, now: datetime
+    definition: FlowDefinition,
+    *,
+    last: DataInterval | None,
+    now: datetime,
+    in_line_from: datetime | None = None,
 ) -> DataInterval | None:
-    """The interval that gets the next run of a flow as it is defined; null if none does."""
-    window = definition.catchup_window_s
+    """The interval that gets the next run of a flow as it is defined; null if none does.
+
+    Of those that were due at ``in_line_from`` or later none is left out, whatever catch-up says.
+    """
+    seconds = definition.catchup_window_s
+    window = None if seconds is None else timedelta(seconds=seconds)
+    is_caught_up = definition.catchup
+    if in_line_from is not None and (window is not None or not is_caught_up):
+        window = max(now - in_line_from, window if is_caught_up and window else timedelta())
+        is_caught_up = True
     return next_interval(
         schedule=definition.timetable or definition.schedule,
         timezone=definition.timezone,
         start_date=instant(definition.start_date),
         end_date=instant(definition.end_date),
-        catchup=definition.catchup,
-        catchup_window=None if window is None else timedelta(seconds=window),
+        catchup=is_caught_up,
+        catchup_window=window,
         last=last,
         now=now,
     )

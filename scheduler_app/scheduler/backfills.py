@@ -11,6 +11,7 @@ from scheduler_app.processes import failpoints
 from scheduler_app.rules import clear
 from scheduler_app.rules.backfill import DateState, Decision, Existing, decide
 from scheduler_app.rules.definition import FlowDefinition, from_dict
+from scheduler_app.rules.errors import Fenced
 from scheduler_app.rules.run_keys import backfill_run_key
 from scheduler_app.rules.states import RunType
 from scheduler_app.transitions import backfill as moves
@@ -47,7 +48,11 @@ def advance_backfills(
                 failpoints.reach("backfill.before_commit")
         except (psycopg.OperationalError, psycopg.InterfaceError):
             raise
-        except psycopg.Error:
+        except Fenced:
+            raise
+        except (
+            Exception
+        ):  # one that cannot go on, by its rows or its definition, holds up nothing else
             logger.exception("a backfill did not go on", extra={"backfill": row["id"]})
             continue
         failpoints.reach("backfill.after_commit")
@@ -74,11 +79,41 @@ def _advance(connection: psycopg.Connection[Any], backfill_id: int, versions: Ve
     for date in dates:
         if room <= 0:
             break
-        run_id = _take(connection, backfill, date, version.definition)
+        run_id = _taken(connection, backfill, date, version.definition)
         if run_id is not None:
             moved.add(run_id)
             room -= 1
     return moved
+
+
+def _taken(
+    connection: psycopg.Connection[Any],
+    backfill: dict[str, Any],
+    date: dict[str, Any],
+    definition: FlowDefinition,
+) -> int | None:
+    """The same for a date whose run cannot be read or made: it is skipped, and says why."""
+    try:
+        with connection.transaction():
+            return _take(connection, backfill, date, definition)
+    except (psycopg.OperationalError, psycopg.InterfaceError):
+        raise
+    except Exception as error:  # whatever it is, the dates after it have their turn
+        logger.exception("a date got no run", extra={"backfill": backfill["id"]})
+        reason = f"It could not be begun: {type(error).__name__}: {error}"
+        found = moves.run_of_date(
+            connection,
+            flow_id=backfill["flow_id"],
+            logical_date=date["logical_date"],
+            run_key=backfill_run_key(date["logical_date"]),
+        )
+        moves.decide_date(
+            connection,
+            date_id=date["id"],
+            decision=Decision(state=DateState.SKIPPED, reason=reason),
+            run_id=found,
+        )
+        return None
 
 
 def _take(

@@ -16,7 +16,7 @@ from scheduler_app.rules.states import RunState, RunType
 from scheduler_app.rules.timetable import DataInterval
 from scheduler_app.scheduler.failing_flows import pause_if_failing
 from scheduler_app.transitions.audit import record_audit
-from scheduler_app.transitions.flow_cursor import move_cursor, set_cursor
+from scheduler_app.transitions.flow_cursor import move_cursor, set_cursor, stand_in_line
 from scheduler_app.transitions.run import (
     Aside,
     NewRun,
@@ -38,10 +38,11 @@ logger = logging.getLogger(__name__)
 def create_due_runs(
     connection: psycopg.Connection[Any], *, leases: Leases, terms: dict[int, int]
 ) -> list[int]:
-    """Each due schedule of these shards has its next run; the ids of the new runs.
+    """Each due schedule of these shards has its next run, ``FLOWS_MAX`` at a time; the ids of the new runs.
 
     One transaction: proof, flows locked, runs created, cursors moved. A flow that has as many
-    active runs as it may have keeps its cursor, so nothing is skipped. Raises ``Fenced``.
+    active runs as it may have keeps its cursor, stands in line from then on, and holds up no
+    other. Raises ``Fenced``.
     """
     created: list[int] = []
     with connection.transaction():
@@ -80,18 +81,28 @@ def _record_failure(
     )
     # The next interval is as long as this one: the definition may be what is broken.
     following = DataInterval(start=interval.end, end=interval.end + (interval.end - interval.start))
-    move_cursor(connection, flow_id=flow["flow_id"], seen=interval, following=following)
+    move_cursor(
+        connection,
+        flow_id=flow["flow_id"],
+        seen=interval,
+        following=following,
+        is_in_line=following.end <= flow["now"],
+    )
 
 
 def seconds_to_next_due(connection: psycopg.Connection[Any], *, shards: list[int]) -> float | None:
-    """Seconds until the next schedule of these shards is due; null when none has one."""
+    """Seconds until the next schedule of these shards comes due; null when none does.
+
+    What is due already is not counted: it waits in line, and would hide what comes.
+    """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             # The first of each shard, since the index is by shard: no look at all the others.
             "SELECT extract(epoch FROM min(f.next_interval_end) - clock_timestamp())::float8"
             " FROM unnest(%s::int[]) s (shard), LATERAL ("
             "  SELECT next_interval_end FROM flow WHERE flow.shard = s.shard AND NOT is_paused"
-            "   AND removed_at IS NULL AND frozen_at IS NULL AND next_interval_end IS NOT NULL"
+            "   AND removed_at IS NULL AND frozen_at IS NULL"
+            "   AND next_interval_end > (SELECT clock_timestamp())"
             "  ORDER BY next_interval_end LIMIT 1) f",
             [shards],
         )
@@ -101,20 +112,29 @@ def seconds_to_next_due(connection: psycopg.Connection[Any], *, shards: list[int
 
 def _due_flows(connection: psycopg.Connection[Any], shards: list[int]) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(
-            "SELECT f.flow_id, f.shard, f.current_version_id AS version_id, v.definition,"
-            "  f.next_interval_start, f.next_interval_end, f.last_interval_start,"
-            "  f.last_interval_end, clock_timestamp() AS now,"
-            "  (SELECT count(*) FROM run r WHERE r.flow_id = f.flow_id AND r.is_active"
-            "    AND r.filter_code IS NULL AND r.run_type = 'scheduled'"
-            "    AND r.backfill_id IS NULL)::int AS active"
-            " FROM flow f JOIN flow_version v ON v.id = f.current_version_id"
-            " WHERE f.shard = ANY(%s) AND NOT f.is_paused AND f.removed_at IS NULL"
-            "  AND f.frozen_at IS NULL AND f.next_interval_end <= clock_timestamp()"
-            " ORDER BY f.next_interval_end, f.flow_id LIMIT %s FOR NO KEY UPDATE OF f SKIP LOCKED",
-            [shards, FLOWS_MAX],
-        )
+        cursor.execute(_DUE_FLOWS, {"shards": shards, "limit": FLOWS_MAX, "queue": Overlap.QUEUE})
         return cursor.fetchall()
+
+
+# Who is at its limit comes last, so that no number of such flows keeps another from its run, and in any
+# order, so that none of them comes never. Who stands in line already is not looked at before a run ends.
+_DUE_FLOWS: Final = """
+SELECT f.flow_id, f.shard, f.current_version_id AS version_id, v.definition, f.next_interval_start,
+       f.next_interval_end, f.last_interval_start, f.last_interval_end, f.in_line_from, a.active,
+       clock_timestamp() AS now
+  FROM flow f JOIN flow_version v ON v.id = f.current_version_id, LATERAL (
+    SELECT count(*)::int AS active FROM run r
+     WHERE r.flow_id = f.flow_id AND r.is_active AND r.filter_code IS NULL
+       AND r.run_type = 'scheduled' AND NOT EXISTS (
+         SELECT 1 FROM backfill b WHERE b.id = r.backfill_id AND b.is_active)) a, LATERAL (
+    SELECT coalesce(to_jsonb(a.active) >= v.definition->'max_active_runs', false) AS is_full) l
+ WHERE f.shard = ANY(%(shards)s) AND NOT f.is_paused AND f.removed_at IS NULL AND f.frozen_at IS NULL
+   AND f.next_interval_end <= (SELECT clock_timestamp())
+   AND NOT (l.is_full AND f.in_line_from IS NOT NULL
+            AND coalesce(v.definition->>'overlap', %(queue)s) = %(queue)s)
+ ORDER BY l.is_full, CASE WHEN l.is_full THEN random() END, f.next_interval_end, f.flow_id
+ LIMIT %(limit)s FOR NO KEY UPDATE OF f SKIP LOCKED
+"""
 
 
 def _create_next(
@@ -128,18 +148,28 @@ def _create_next(
     interval = _interval(connection, flow, definition)
     run_id = None
     if flow["active"] >= definition.max_active_runs:
-        if definition.overlap != Overlap.SKIP:
-            if definition.overlap == Overlap.CANCEL_OLDER:
+        # But for a skip the cursor stays: it is looked at again when a run of the flow ends.
+        match definition.overlap:
+            case Overlap.CANCEL_OLDER:
                 _cancel_oldest(connection, flow_id)
-            return None  # the cursor stays: it is looked at again when a run of the flow ends
-        _skip(connection, flow, definition, interval, token)
+                return None
+            case Overlap.SKIP:
+                _skip(connection, flow, definition, interval, token)
+            case _:
+                if flow["in_line_from"] is None:
+                    stand_in_line(connection, flow_id=flow_id, since=interval.end)
+                return None
     else:
         run_id = _create(connection, flow, definition, interval)
+    following = timetable.next_interval_of(
+        definition, last=interval, now=flow["now"], in_line_from=flow["in_line_from"]
+    )
     move_cursor(
         connection,
         flow_id=flow_id,
         seen=interval,
-        following=timetable.next_interval_of(definition, last=interval, now=flow["now"]),
+        following=following,
+        is_in_line=following is not None and following.end <= flow["now"],
     )
     return run_id
 
@@ -152,7 +182,9 @@ def _interval(
     last = None
     if flow["last_interval_start"] is not None and flow["last_interval_end"] is not None:
         last = DataInterval(start=flow["last_interval_start"], end=flow["last_interval_end"])
-    newest = timetable.next_interval_of(definition, last=last, now=flow["now"])
+    newest = timetable.next_interval_of(
+        definition, last=last, now=flow["now"], in_line_from=flow["in_line_from"]
+    )
     if newest is None or newest.end <= interval.end or newest.end > flow["now"]:
         return interval
     # Nobody scheduled for a while: the cursor stands on an interval that is left out by now.

@@ -306,11 +306,10 @@ class Scheduler:
         if filled:
             self._ticker.forget(filled)
             self._notices.changed(["backfills", "runs", "home"])
-        due_in_s = seconds_to_next_due(connection, shards=list(terms))
-        # Overdue but not created: at its limit, or locked. Looked at again with the sweep.
+        # Where there was one, more may be due. What is due and got none is at its limit, or locked:
+        # looked at again with the sweep.
+        due_in_s = 0.0 if created else seconds_to_next_due(connection, shards=list(terms))
         pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S if due_in_s is None else max(due_in_s, 0.0)
-        if not created and due_in_s is not None and due_in_s <= 0:
-            pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S
         self._next["runs"] = time.monotonic() + min(pause_s, settings.SCHEDULER_SWEEP_INTERVAL_S)
 
     def _begin_run_attempts(

@@ -19,6 +19,7 @@ from scheduler_app.scheduler.run_timeouts import end_overdue
 from scheduler_app.scheduler.run_views import RunView, RunViews
 from scheduler_app.scheduler.turns import Turns
 from scheduler_app.scheduler.versions import Versions
+from scheduler_app.transitions.backfill import room_of_backfills
 from scheduler_app.transitions.callback import (
     NewCallbacks,
     issue_for_run,
@@ -189,12 +190,19 @@ class Ticker:
         if not queued:
             return running
         active = _running_by_flow(connection, {run["flow_id"] for run in queued})
+        backfills = {run["backfill_id"] for run in queued} - {None}
+        rooms = room_of_backfills(connection, backfill_ids=backfills) if backfills else {}
         starting = []
         for run in queued:
             flow_id = run["flow_id"]
             limit = versions[run["version_id"]].definition.max_active_runs
-            if run["backfill_id"] is not None:
-                starting.append(run)  # its backfill makes no more than may be active
+            if run["backfill_id"] in rooms:
+                # It makes no more than may be active, but ended ones may have been cleared.
+                if rooms[run["backfill_id"]] > 0:
+                    rooms[run["backfill_id"]] -= 1
+                    starting.append(run)
+                else:
+                    outcome.queued_runs.setdefault(flow_id, set()).add(run["id"])
             elif active.get(flow_id, 0) < limit:
                 active[flow_id] = active.get(flow_id, 0) + 1
                 starting.append(run)
@@ -415,7 +423,8 @@ def _running_by_flow(connection: psycopg.Connection[Any], flow_ids: set[str]) ->
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "SELECT flow_id, count(*)::int FROM run WHERE flow_id = ANY(%s) AND is_active"
-            " AND state = 'running' AND filter_code IS NULL AND backfill_id IS NULL GROUP BY 1",
+            " AND state = 'running' AND filter_code IS NULL AND NOT EXISTS ("
+            "  SELECT 1 FROM backfill b WHERE b.id = run.backfill_id AND b.is_active) GROUP BY 1",
             [sorted(flow_ids)],
         )
         return dict(cursor.fetchall())

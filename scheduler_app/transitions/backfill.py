@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from scheduler_app.rules.backfill import DateState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     import psycopg
@@ -121,6 +121,20 @@ def count_active_runs(connection: psycopg.Connection[Any], *, backfill_id: int) 
     return int(row[0]) if row else 0
 
 
+def room_of_backfills(
+    connection: psycopg.Connection[Any], *, backfill_ids: Collection[int]
+) -> dict[int, int]:
+    """How many more runs of each of these may be running; one that is over is left out."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            "SELECT b.id, b.max_active_runs - (SELECT count(*) FROM run r WHERE r.backfill_id = b.id"
+            "  AND r.is_active AND r.state = 'running' AND r.filter_code IS NULL)::int"
+            " FROM backfill b WHERE b.id = ANY(%s) AND b.is_active",
+            [sorted(backfill_ids)],
+        )
+        return dict(cursor.fetchall())
+
+
 def waiting_dates(
     connection: psycopg.Connection[Any], *, backfill_id: int, limit: int
 ) -> list[dict[str, Any]]:
@@ -168,14 +182,14 @@ def claim_run(connection: psycopg.Connection[Any], *, run_id: int, backfill_id: 
 
 
 def end_backfill(connection: psycopg.Connection[Any], *, backfill_id: int) -> bool:
-    """Whether the backfill ended now: no date waits and no run of it is active."""
+    """Whether the backfill ended now: no date waits and no run of it is active, or begins again."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "UPDATE backfill SET is_active = false, ended_at = clock_timestamp()"
             " WHERE id = %(id)s AND is_active"
             " AND NOT EXISTS (SELECT 1 FROM backfill_date d WHERE d.backfill_id = %(id)s AND d.is_waiting)"
-            " AND NOT EXISTS (SELECT 1 FROM run r WHERE r.backfill_id = %(id)s AND r.is_active"
-            "  AND r.filter_code IS NULL) RETURNING id",
+            " AND NOT EXISTS (SELECT 1 FROM run r WHERE r.backfill_id = %(id)s"
+            "  AND (r.is_active OR r.retry_at IS NOT NULL) AND r.filter_code IS NULL) RETURNING id",
             {"id": backfill_id},
         )
         return cursor.fetchone() is not None

@@ -101,7 +101,7 @@ def _flow_for_update(
         )
         cursor.execute(
             "SELECT folder, path, is_paused, removed_at, current_version_id, last_interval_start,"
-            " last_interval_end, clock_timestamp() AS now FROM flow WHERE flow_id = %s"
+            " last_interval_end, in_line_from, clock_timestamp() AS now FROM flow WHERE flow_id = %s"
             " FOR NO KEY UPDATE",
             [definition.flow_id],
         )
@@ -175,7 +175,9 @@ def _set_cursor(
         )
     following = None
     if not flow["is_paused"]:  # else it is set by the unpause
-        following = timetable.next_interval_of(definition, last=last, now=flow["now"])
+        following = timetable.next_interval_of(
+            definition, last=last, now=flow["now"], in_line_from=flow["in_line_from"]
+        )
     set_cursor(connection, flow_id=definition.flow_id, following=following)
 
 
@@ -192,7 +194,8 @@ def remove_flows(
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "UPDATE flow SET removed_at = clock_timestamp(), updated_at = clock_timestamp()"
+            "UPDATE flow SET removed_at = clock_timestamp(), in_line_from = NULL,"
+            " updated_at = clock_timestamp()"
             " WHERE folder = %s AND path = %s AND removed_at IS NULL AND NOT flow_id = ANY(%s)"
             " RETURNING flow_id",
             [folder, path, list(except_flow_ids)],
@@ -220,7 +223,8 @@ def remove_unwatched(
             "    OR j.detail->'catalog'->'folders' ? known.folder))),"
             " files AS (UPDATE flow_file f SET removed_at = clock_timestamp() FROM unwatched u"
             "  WHERE f.folder = u.folder AND f.removed_at IS NULL)"
-            " UPDATE flow f SET removed_at = clock_timestamp(), updated_at = clock_timestamp()"
+            " UPDATE flow f SET removed_at = clock_timestamp(), in_line_from = NULL,"
+            "  updated_at = clock_timestamp()"
             " FROM unwatched u WHERE f.folder = u.folder AND f.removed_at IS NULL"
             " RETURNING f.flow_id",
             {"folders": list(folders), "dead_after_s": dead_after_s},
@@ -250,6 +254,7 @@ def set_flow_paused(connection: psycopg.Connection[Any], *, flow_id: str, is_pau
         cursor.execute(
             "UPDATE flow SET is_paused = %(paused)s, updated_at = clock_timestamp(),"
             " scheduled_since = CASE WHEN %(paused)s THEN scheduled_since ELSE clock_timestamp() END,"
+            " in_line_from = NULL,"
             " next_interval_start = CASE WHEN %(paused)s THEN NULL ELSE next_interval_start END,"
             " next_interval_end = CASE WHEN %(paused)s THEN NULL ELSE next_interval_end END"
             " WHERE flow_id = %(flow)s",

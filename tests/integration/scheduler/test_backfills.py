@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.utils import timezone
 
-from scheduler_app.models import Audit, Backfill, BackfillDate, Flow, Run, RunAttempt
+from scheduler_app.models import (
+    Audit,
+    Backfill,
+    BackfillDate,
+    Flow,
+    FlowVersion,
+    Run,
+    RunAttempt,
+)
 from scheduler_app.operations import backfill as operations
+from scheduler_app.operations.clear import clear_run
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
+from scheduler_app.rules.run_retry import RunRetryPolicy
 from scheduler_app.scheduler.backfills import advance_backfills
+from scheduler_app.scheduler.run_retries import begin_due
 from scheduler_app.scheduler.versions import Versions
 from tests.world import World, chain
 
@@ -101,7 +114,7 @@ def test_backwards_begins_with_the_newest(
     [
         ("none", "skipped", "skipped", "skipped"),
         ("failed", "skipped", "rerun", "skipped"),
-        ("completed", "rerun", "rerun", "skipped"),
+        ("all", "rerun", "rerun", "skipped"),
     ],
 )
 def test_a_date_that_has_a_run_follows_the_policy(
@@ -180,7 +193,7 @@ def test_a_paused_a_cancelled_and_a_frozen_one_make_no_runs(
         ),
         ({"from_date": datetime(1990, 1, 1, tzinfo=UTC)}, InvalidInput, "more than 10000 dates"),
         ({"from_date": FIRST.replace(tzinfo=None)}, InvalidInput, "needs an offset"),
-        ({"reprocess": "some"}, InvalidInput, "one of none, failed, completed"),
+        ({"reprocess": "some"}, InvalidInput, "one of none, failed, all"),
         ({"max_active_runs": 0}, InvalidInput, "from 1 to 1000"),
         ({"reason": " "}, InvalidInput, "Say why"),
     ],
@@ -205,3 +218,116 @@ def test_a_flow_has_one_backfill_at_a_time_and_one_without_a_schedule_has_none(
     world.flow("by_hand", chain("a"))
     with pytest.raises(InvalidInput, match="no schedule"):
         ask(flow_id="by_hand")
+
+
+def test_one_that_cannot_go_on_holds_up_no_other_and_no_scheduler(
+    world: World, raw: psycopg.Connection[Any], flow: Flow
+) -> None:
+    ask(max_active_runs=1)
+    (run,) = advance(world, raw)
+    end(world, run, ok=False)
+    Backfill.objects.update(is_active=False)
+    ask(max_active_runs=1, reprocess="failed")
+    # The version of the run that begins again is one that nobody can read.
+    assert flow.current_version is not None
+    good = flow.current_version.definition
+    unreadable = FlowVersion.objects.create(
+        flow=flow,
+        number=2,
+        digest="1" * 64,
+        definition={**good, "tasks": 7},
+        bundle=flow.current_version.bundle,
+        created_at=timezone.now(),
+    )
+    Run.objects.filter(pk=run).update(version=unreadable)
+    world.flow("other", chain("a"), schedule="@daily")
+    ask(flow_id="other", max_active_runs=1)
+    begun = advance(world, raw)
+    assert set(Run.objects.filter(pk__in=begun).values_list("flow_id", flat=True)) == {"f", "other"}
+    # The date says why it got none, and the others get theirs.
+    date = BackfillDate.objects.filter(backfill__flow=flow).latest("backfill_id", "-position")
+    assert (date.state, date.run_id) == ("skipped", run)
+    assert date.reason.startswith("It could not be begun: DefinitionError")
+
+
+def test_runs_that_are_cleared_start_under_the_limit_of_their_backfill_and_later_under_the_flows(
+    world: World, raw: psycopg.Connection[Any], flow: Flow
+) -> None:
+    ask(max_active_runs=5)
+    runs = advance(world, raw)
+    end(world, *runs[:4])
+    operations.set_limit(
+        backfill_id=Backfill.objects.get().pk, max_active_runs=2, actor="ana", reason="slow source"
+    )
+    for run in runs[:4]:
+        clear_run(run_id=run, dry_run=False, actor="ana", reason="again")
+    world.tick(*runs)
+    states = Counter(Run.objects.values_list("state", flat=True))
+    assert states == {"running": 2, "queued": 3}, "the fifth ran already, and one more began"
+    end(world, *runs)
+    for _ in range(4):
+        world.tick(*runs)
+        end(world, *runs)
+    advance(world, raw)
+    assert not Backfill.objects.get().is_active
+    for run in runs[:4]:
+        clear_run(run_id=run, dry_run=False, actor="ana", reason="again")
+    world.tick(*runs)
+    states = Counter(Run.objects.values_list("state", flat=True))
+    assert states == {"success": 1, "running": 1, "queued": 3}, "max_active_runs is 1"
+
+
+def test_it_is_not_over_while_a_run_of_it_is_to_begin_again(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    world.flow(
+        "f",
+        chain("a"),
+        schedule="@daily",
+        run_retry=RunRetryPolicy(max_attempts=2, cooldown_s=60.0),
+    )
+    ask(to_date=FIRST)
+    (run,) = advance(world, raw)
+    end(world, run, ok=False)
+    assert Run.objects.get(pk=run).retry_at is not None
+    advance(world, raw)
+    assert Backfill.objects.get().is_active
+    Run.objects.update(retry_at=None)
+    advance(world, raw)
+    assert not Backfill.objects.get().is_active
+
+
+def test_a_run_that_waits_for_its_own_retry_begins_now_and_once(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    world.flow(
+        "f",
+        chain("a"),
+        schedule="@daily",
+        run_retry=RunRetryPolicy(max_attempts=2, cooldown_s=60.0),
+    )
+    ask(to_date=FIRST)
+    (run,) = advance(world, raw)
+    end(world, run, ok=False)
+    Backfill.objects.update(is_active=False)
+    ask(to_date=FIRST, reprocess="failed")
+    assert advance(world, raw) == [run]
+    row = Run.objects.get(pk=run)
+    assert (row.state, row.run_attempt, row.retry_at) == ("queued", 2, None)
+    begun, _ = begin_due(raw, leases=world.leases, terms=world.leases.terms(), versions=Versions())
+    assert not begun
+    end(world, run)
+    assert Run.objects.get(pk=run).state == "success"
+
+
+def test_one_of_a_paused_flow_goes_on_and_one_of_a_removed_flow_in_its_version(
+    world: World, raw: psycopg.Connection[Any], flow: Flow
+) -> None:
+    ask(max_active_runs=1)
+    Flow.objects.update(is_paused=True)
+    (first,) = advance(world, raw)
+    end(world, first)
+    Flow.objects.update(removed_at=timezone.now())
+    (second,) = advance(world, raw)
+    end(world, second)
+    assert Run.objects.filter(state="success").count() == 2

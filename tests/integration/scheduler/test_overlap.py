@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 
-from scheduler_app.models import Attempt, Audit, Flow, Incident, Run, RunAttempt, TaskInstance
+from scheduler_app.models import (
+    Attempt,
+    Audit,
+    Flow,
+    FlowVersion,
+    Incident,
+    Run,
+    RunAttempt,
+    TaskInstance,
+)
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.rules.visibility import explain
-from scheduler_app.scheduler.create_runs import create_due_runs
+from scheduler_app.scheduler.create_runs import FLOWS_MAX, create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.failing_flows import pause_failing
 from tests.world import World, chain
 
@@ -176,3 +185,139 @@ def test_without_catch_up_what_nobody_scheduled_in_time_is_left_out(
     assert made is not None
     assert made >= now, "of eight missed dates the newest alone"
     assert _create(world, raw) == []
+
+
+def _logical_dates() -> list[datetime]:
+    found = Run.objects.order_by("logical_date").values_list("logical_date", flat=True)
+    return [date for date in found if date is not None]
+
+
+def _end_active() -> None:
+    Run.objects.filter(is_active=True).update(
+        state="success", is_active=False, ended_at=timezone.now()
+    )
+
+
+def test_dates_that_came_due_at_the_limit_wait_and_none_is_left_out_without_catch_up(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = _due(world, max_active_runs=1, hours_ago=1)
+    Flow.objects.update(current_version=_version(flow, catchup=False))
+    assert len(_create(world, raw)) == 1
+    first = _logical_dates()[0]
+    # Three more come due while that run goes on; the limit is met when the first of them does.
+    _pass_hours(1)
+    assert _create(world, raw) == []
+    assert Flow.objects.get().in_line_from is not None
+    _pass_hours(2)
+    for number in range(1, 4):
+        assert _create(world, raw) == []
+        _end_active()
+        assert len(_create(world, raw)) == 1, number
+    dates = _logical_dates()
+    assert [later - first for later in dates] == [timedelta(hours=n - 3) for n in range(4)]
+    assert Flow.objects.get().in_line_from is None, "nothing is due any more"
+
+
+def test_what_nobody_scheduled_before_the_limit_was_met_is_left_out_as_ever(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = _due(world, max_active_runs=1, hours_ago=5)
+    Flow.objects.update(current_version=_version(flow, catchup=False))
+    Run.objects.create(
+        flow=flow,
+        run_key="before",
+        shard=flow.shard,
+        run_type="scheduled",
+        state="running",
+        is_active=True,
+        version=_version(flow, catchup=False),
+        created_at=timezone.now(),
+    )
+    assert _create(world, raw) == []
+    _end_active()
+    assert len(_create(world, raw)) == 1
+    assert _create(world, raw) == []
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    assert _logical_dates() == [now - timedelta(hours=1)], "the newest alone"
+
+
+def test_a_pause_ends_the_line(world: World, raw: psycopg.Connection[Any]) -> None:
+    flow = _due(world, max_active_runs=1, hours_ago=1)
+    Flow.objects.update(current_version=_version(flow, catchup=False))
+    _create(world, raw)
+    _pass_hours(1)
+    _create(world, raw)
+    set_paused(flow_id="f", is_paused=True, actor="alice")
+    _pass_hours(3)
+    set_paused(flow_id="f", is_paused=False, actor="alice")
+    _end_active()
+    assert len(_create(world, raw)) == 1
+    assert _create(world, raw) == []
+
+
+def test_flows_at_their_limit_hold_up_no_other(world: World, raw: psycopg.Connection[Any]) -> None:
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    overlaps = ("queue", "cancel_older")
+    for number in range(2 * FLOWS_MAX):
+        flow = world.flow(
+            f"slow{number}",
+            chain("a"),
+            schedule="@hourly",
+            catchup=True,
+            start_date=(now - timedelta(days=1)).isoformat(),
+            max_active_runs=1,
+            overlap=overlaps[number % 2],
+        )
+        flow.next_interval_start = now - timedelta(hours=8)
+        flow.next_interval_end = now - timedelta(hours=7)
+        flow.save()
+        run = Run.objects.get(pk=world.run(flow))
+        run.run_type, run.frozen_at = "scheduled", timezone.now()
+        run.save()
+    quick = world.flow("quick", chain("a"), schedule="@hourly")
+    quick.next_interval_start, quick.next_interval_end = now - timedelta(hours=1), now
+    quick.save()
+    (run_id,) = _create(world, raw)
+    assert Run.objects.get(pk=run_id).flow_id == "quick"
+    # What is due and waits does not hide when the next one comes due.
+    due_in_s = seconds_to_next_due(raw, shards=list(world.leases.terms()))
+    assert due_in_s is not None
+    assert 0 < due_in_s <= 3600
+    # None of those that have to be looked at comes never.
+    for _ in range(30):
+        _create(world, raw)
+        if not Flow.objects.filter(flow_id__startswith="slow", in_line_from=None).exclude(
+            current_version__definition__overlap="cancel_older"
+        ):
+            break
+    else:
+        raise AssertionError("some flow was never looked at")
+
+
+def _version(flow: Flow, **options: Any) -> FlowVersion:
+    assert flow.current_version is not None
+    version = flow.current_version
+    version.definition = {**version.definition, **options}
+    version.save()
+    return version
+
+
+def _pass_hours(number: int) -> None:
+    """So much time passes: all that lies on the clock moves back."""
+    for row in Flow.objects.all():
+        for name in (
+            "next_interval_start",
+            "next_interval_end",
+            "last_interval_start",
+            "last_interval_end",
+            "in_line_from",
+        ):
+            if (at := getattr(row, name)) is not None:
+                setattr(row, name, at - timedelta(hours=number))
+        row.save()
+    for run in Run.objects.filter(logical_date__isnull=False):
+        assert run.logical_date is not None
+        run.logical_date -= timedelta(hours=number)
+        run.run_key = f"of {run.pk}"
+        run.save()
