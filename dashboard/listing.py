@@ -29,7 +29,17 @@ OF_PAGES: Final = frozenset(
     {"tab", "attempt", "axis", "lanes", "old", "new", "month", "zone", PARAMETER}
 )  # parameters that belong to pages, not to lists
 EXPORTED: Final = frozenset(
-    {"flows", "runs", "task instances", "attempts", "executor events", "leases", "jobs", "pools"}
+    {
+        "flows",
+        "runs",
+        "task instances",
+        "attempts",
+        "executor events",
+        "leases",
+        "jobs",
+        "pools",
+        "limits",
+    }
     | {"variables", "variable changes"}
     | {"lease events", "take-overs", "take-over items", "inquiries"}
     | {"records", "ghosts", "ghost audits", "incidents", "backfills", "backfill dates"}
@@ -37,6 +47,8 @@ EXPORTED: Final = frozenset(
 WORDS: Final = {
     "q": "name contains",
     "map_label": "label contains",
+    "is_set": "set by an operator",
+    "waits": "somebody waits",
     "noun": "record",
     "at_gte": "from",
     "at_lte": "until",

@@ -19,6 +19,7 @@ from dashboard.views import (
     home,
     incidents,
     jobs,
+    key_limits,
     leases,
     mapped_tasks,
     mark,
@@ -139,6 +140,7 @@ urlpatterns = [
     path("ghosts/<int:ghost>/stop/", filtered.ghost_stop, name="ghost_stop"),
     path("backfills/", backfills.backfill_list, name="backfill_list"),
     path("backfills/<int:backfill>/", backfills.backfill_detail, name="backfill_detail"),
+    path("backfills/<int:backfill>/limit/", backfills.backfill_limit, name="backfill_limit"),
     *(
         path(
             f"backfills/<int:backfill>/{verb}/",
@@ -167,6 +169,11 @@ urlpatterns = [
     path("pools/edit/<path:name>/", pools.pool_edit, name="pool_edit"),
     path("pools/delete/<path:name>/", pools.pool_delete, name="pool_delete"),
     path("pools/of/<path:name>/", pools.pool_detail, name="pool_detail"),
+    path("limits/", key_limits.limit_list, name="limit_list"),
+    path("limits/new/", key_limits.limit_new, name="limit_new"),
+    path("limits/edit/<path:key>/", key_limits.limit_edit, name="limit_edit"),
+    path("limits/remove/<path:key>/", key_limits.limit_remove, name="limit_remove"),
+    path("limits/of/<path:key>/", key_limits.limit_detail, name="limit_detail"),
     path("variables/", variables.variable_list, name="variable_list"),
     path("variables/new/", variables.variable_new, name="variable_new"),
     path("variables/<path:key>/edit/", variables.variable_edit, name="variable_edit"),

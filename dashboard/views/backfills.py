@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from dashboard import acts, answer, listing
+from dashboard.typed import whole_number
 from scheduler_app.operations import backfill as operations
 from scheduler_app.queries import backfills, flows
 from scheduler_app.queries.filters import BackfillDateFilter, BackfillFilter
@@ -107,6 +108,44 @@ def flow_backfill(request: HttpRequest, flow_id: str) -> HttpResponse:
 
 
 @answer.sheet
+def backfill_limit(request: HttpRequest, backfill: int) -> HttpResponse:
+    """What another limit means; posted with a reason, so many of its runs may be active at a time."""
+    reading = answer.begin(request)
+    row = backfills.one(reading.scope, backfill)
+
+    def sheet() -> acts.Sheet:
+        return acts.Sheet(
+            title=f"Limit backfill {row.id} of {row.flow_id}",
+            button="Limit it",
+            effects=[
+                f"{row.active_runs} of its runs are active now, of at most {row.max_active_runs}.",
+                "With more, further dates get their runs at once. With fewer, none of those that run is"
+                " stopped.",
+            ],
+            fields=(
+                acts.Field(
+                    name="max_active_runs",
+                    label="Runs of it that may be active at a time",
+                    value=request.POST.get("max_active_runs", str(row.max_active_runs)),
+                ),
+            ),
+        )
+
+    def act(reason: str) -> str:
+        number = whole_number("max_active_runs", request.POST.get("max_active_runs", ""))
+        operations.set_limit(
+            backfill_id=backfill,
+            max_active_runs=number,
+            actor=request.user.get_username(),
+            reason=reason,
+        )
+        return f"Backfill {backfill}: at most {number} of its runs are active at a time."
+
+    back = reverse("dashboard:backfill_detail", args=[backfill])
+    return acts.answer_sheet(request, reading, sheet=sheet, act=act, back=back)
+
+
+@answer.sheet
 def backfill_act(request: HttpRequest, backfill: int, verb: str) -> HttpResponse:
     """What pausing, going on or cancelling does; posted with a reason, it is done."""
     reading = answer.begin(request)
@@ -140,15 +179,12 @@ def backfill_act(request: HttpRequest, backfill: int, verb: str) -> HttpResponse
 
 def _asked(typed: dict[str, str]) -> dict[str, Any]:
     """The typed values as the operation takes them. Raises ``InvalidInput``."""
-    if not typed["max_active_runs"].isdecimal():
-        message = "max_active_runs must be a whole number"
-        raise errors.InvalidInput(message, field="max_active_runs")
     return {
         "from_date": _moment("from_date", typed["from_date"]),
         "to_date": _moment("to_date", typed["to_date"]),
         "run_backwards": typed["direction"] == "backwards",
         "reprocess": typed["reprocess"],
-        "max_active_runs": int(typed["max_active_runs"]),
+        "max_active_runs": whole_number("max_active_runs", typed["max_active_runs"]),
         "reason": typed["reason"],
     }
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from django.urls import reverse
 
 from dashboard import acts, answer, listing
+from dashboard.typed import offset, slots_typed
 from scheduler_app.operations.pools import DEFAULT_POOL, change_pool, create_pool, delete_pool
 from scheduler_app.queries import pools, slots
 from scheduler_app.queries.filters import PoolFilter
-from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -22,7 +22,6 @@ DEFERRED: Final = (
     ("no", "No: they give them back"),
     ("yes", "Yes: they keep them while they wait"),
 )
-DIGITS_MAX: Final = 9
 
 
 @answer.page
@@ -44,9 +43,9 @@ def pool_detail(request: HttpRequest, name: str) -> HttpResponse:
         "pool": row,
         "is_default": row.name == DEFAULT_POOL,
         "holders": slots.holders(
-            reading.scope, slots.Slots(pool=name), offset=_offset(request, "held_from")
+            reading.scope, slots.Slots(pool=name), offset=offset(request, "held_from")
         ),
-        "waiters": slots.waiters(reading.scope, pool=name, offset=_offset(request, "waits_from")),
+        "waiters": slots.waiters(reading.scope, pool=name, offset=offset(request, "waits_from")),
     }
     return answer.answer(request, "dashboard/pool_detail.html", reading, context, topics=TOPICS)
 
@@ -69,7 +68,7 @@ def pool_new(request: HttpRequest) -> HttpResponse:
         name = request.POST.get("name", "")
         create_pool(
             name=name,
-            slots=_slots(request),
+            slots=slots_typed(request),
             description=request.POST.get("description", ""),
             include_deferred=request.POST.get("include_deferred") == "yes",
             actor=request.user.get_username(),
@@ -104,7 +103,7 @@ def pool_edit(request: HttpRequest, name: str) -> HttpResponse:
     def act(reason: str) -> str:
         change_pool(
             name=name,
-            slots=_slots(request),
+            slots=slots_typed(request),
             description=request.POST.get("description"),
             include_deferred=request.POST.get("include_deferred") == "yes",
             actor=request.user.get_username(),
@@ -161,17 +160,3 @@ def _fields(request: HttpRequest, row: PoolRow | None) -> tuple[acts.Field, ...]
             value=said.get("description", row.description if row else ""),
         ),
     )
-
-
-def _slots(request: HttpRequest) -> int:
-    text = request.POST.get("slots", "").strip()
-    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
-        raise InvalidInput("Slots: a whole number from 0 on.", field="slots")
-    return int(text)
-
-
-def _offset(request: HttpRequest, name: str) -> int:
-    text = request.GET.get(name, "0")
-    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
-        raise InvalidInput(f"{name}: {text!r} is no whole number.", field=name)
-    return int(text)

@@ -43,6 +43,7 @@ class BackfillSerializer(serializers.Serializer[backfills.BackfillRow]):
     cancelled_at = serializers.DateTimeField(allow_null=True)
     cancelled_by = serializers.CharField()
     ended_at = serializers.DateTimeField(allow_null=True)
+    is_flow_frozen = serializers.BooleanField()
 
 
 class BackfillDateSerializer(serializers.Serializer[backfills.BackfillDateRow]):

@@ -10,10 +10,15 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
-from scheduler_app.api.pools import ReasonSerializer
+from scheduler_app.api.pools import (
+    HoldersSerializer,
+    ReasonSerializer,
+    WaitersSerializer,
+    window,
+)
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.key_limits import remove_limit, set_limit
-from scheduler_app.queries import key_limits
+from scheduler_app.queries import key_limits, slots
 from scheduler_app.queries.filters import KeyLimitFilter
 
 if TYPE_CHECKING:
@@ -21,11 +26,16 @@ if TYPE_CHECKING:
 
 
 class KeyLimitSerializer(serializers.Serializer[key_limits.KeyLimitRow]):
-    """One limit."""
+    """One key; without slots each task has its own number."""
 
     key = serializers.CharField()
-    slots = serializers.IntegerField()
+    slots = serializers.IntegerField(allow_null=True)
     description = serializers.CharField()
+    is_set = serializers.BooleanField()
+    rule = serializers.CharField(allow_null=True)
+    held = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    waits_since = serializers.DateTimeField(allow_null=True)
 
 
 class KeyLimitRequestSerializer(ReasonSerializer):
@@ -67,3 +77,31 @@ class KeyLimitDetail(ApiView):
         body = bodies.checked(ReasonSerializer, request)
         remove_limit(key=key, actor=request.user.get_username(), reason=body["reason"])
         return Response(status=HTTPStatus.NO_CONTENT)
+
+
+class KeyLimitHolders(ApiView):
+    """Who holds the slots of a key."""
+
+    @extend_schema(responses=HoldersSerializer)
+    def get(self, request: Request, key: str) -> Response:
+        """Longest first, ``limit`` from ``offset`` on; ``slots`` are those of their pools."""
+        key_limits.one(self.scope, key)
+        found = slots.holders(self.scope, slots.Slots(key=key), **window(request))
+        return Response(HoldersSerializer(found).data)
+
+
+class KeyLimitWaiters(ApiView):
+    """Who waits for a slot of a key."""
+
+    @extend_schema(responses=WaitersSerializer)
+    def get(self, request: Request, key: str) -> Response:
+        """In the order of priority, then of how long; ``limit`` from ``offset`` on."""
+        key_limits.one(self.scope, key)
+        asked = window(request)
+        found = slots.waiters(
+            self.scope,
+            key=key,
+            limit=asked.get("limit", slots.PLACES),
+            offset=asked.get("offset", 0),
+        )
+        return Response(WaitersSerializer(found).data)

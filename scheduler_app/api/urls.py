@@ -174,6 +174,8 @@ V1: list[URLPattern | URLResolver] = [
     *listed("pools", pools.PoolList, "<str:name>", pools.PoolDetail),
     path("pools/<str:name>/holders/", pools.PoolHolders.as_view()),
     path("pools/<str:name>/waiting/", pools.PoolWaiters.as_view()),
+    path("limits/<path:key>/holders/", key_limits.KeyLimitHolders.as_view()),
+    path("limits/<path:key>/waiting/", key_limits.KeyLimitWaiters.as_view()),
     *listed("limits", key_limits.KeyLimitList, "<path:key>", key_limits.KeyLimitDetail),
     path("task-instances/<int:ti>/holders/", task_instances.TaskInstanceHolders.as_view()),
     path("variables/<path:key>/increment/", variables.VariableIncrement.as_view()),

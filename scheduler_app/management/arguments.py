@@ -72,7 +72,9 @@ def moment(text: str) -> datetime:
     except ValueError:
         raise ArgumentTypeError(f"{text} is not a time; write 2026-01-31T02:00:00Z") from None
     if at.tzinfo is None:
-        raise ArgumentTypeError(f"{text} has no offset; write {text}Z for UTC, or its own offset")
+        raise ArgumentTypeError(
+            f"{text} has no offset; write {at.isoformat()}Z for UTC, or its own offset"
+        )
     return at
 
 

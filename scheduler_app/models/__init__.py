@@ -28,7 +28,7 @@ from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, 
 from scheduler_app.models.group_attempt import GroupAttempt
 from scheduler_app.models.guard import AutomaticAction, Guard, Review
 from scheduler_app.models.job import Job
-from scheduler_app.models.key_limit import KeyLimit
+from scheduler_app.models.key_limit import KeyLimit, LimitedKey
 from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
 from scheduler_app.models.pool import Pool
 from scheduler_app.models.record import Record, Reviewed
@@ -76,6 +76,7 @@ __all__ = [
     "KeyLimit",
     "Lease",
     "LeaseEvent",
+    "LimitedKey",
     "Pool",
     "Progress",
     "PushedValue",

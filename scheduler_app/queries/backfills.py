@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Count, OuterRef, Q, Subquery, Value
+from django.db.models import (
+    BooleanField,
+    Count,
+    ExpressionWrapper,
+    OuterRef,
+    Q,
+    Subquery,
+    Value,
+)
 from django.db.models.functions import Coalesce
 
 from scheduler_app.models import Backfill, BackfillDate, Run
@@ -45,6 +53,7 @@ class BackfillRow:
     cancelled_at: datetime | None
     cancelled_by: str
     ended_at: datetime | None
+    is_flow_frozen: bool  # no further run is made before its flow is thawed
 
     @property
     def done(self) -> int:
@@ -99,7 +108,13 @@ NOUN: Final = lens.Noun(
     model=Backfill,
     row=BackfillRow,
     rows=_rows,
-    columns={"state": shown.BACKFILL_SHOWN, "dates": "date_count"},
+    columns={
+        "state": shown.BACKFILL_SHOWN,
+        "dates": "date_count",
+        "is_flow_frozen": ExpressionWrapper(
+            Q(flow__frozen_at__isnull=False), output_field=BooleanField()
+        ),
+    },
 )
 
 

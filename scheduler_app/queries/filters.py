@@ -448,14 +448,15 @@ class PoolFilter(ListFilter):
     name: tuple[str, ...] = field(default=(), metadata=text_of("name"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLimitFilter(ListFilter):
-    """Which limits of keys."""
+def _set_or_not(values: tuple[str, ...]) -> Q:
+    return Q(is_set__in=[value == "yes" for value in values])
 
-    ORDERS: ClassVar[tuple[str, ...]] = ("key", "slots")
-    ORDER_DEFAULT: ClassVar[str] = "key"
 
-    key: tuple[str, ...] = field(default=(), metadata=text_of("key"))
+def _waits_or_not(values: tuple[str, ...]) -> Q:
+    kept = Q()
+    for value in values:
+        kept |= Q(waiting__gt=0) if value == "yes" else Q(waiting=0)
+    return kept
 
 
 def _keys_with(texts: tuple[str, ...]) -> Q:
@@ -463,6 +464,19 @@ def _keys_with(texts: tuple[str, ...]) -> Q:
     for text in texts:
         kept |= Q(key__icontains=text)
     return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimitFilter(ListFilter):
+    """Which keys of limits."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("key", "slots", "held", "waiting")
+    ORDER_DEFAULT: ClassVar[str] = "key"
+
+    key: tuple[str, ...] = field(default=(), metadata=text_of("key"))
+    q: tuple[str, ...] = field(default=(), metadata=text_by(_keys_with))
+    is_set: tuple[str, ...] = field(default=(), metadata=choice_by(_set_or_not, shown.YES_NO))
+    waits: tuple[str, ...] = field(default=(), metadata=choice_by(_waits_or_not, shown.YES_NO))
 
 
 def _secret_or_not(values: tuple[str, ...]) -> Q:

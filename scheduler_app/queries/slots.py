@@ -51,6 +51,11 @@ class HolderRow:
     state: str  # running, queued or deferred
     since: datetime
 
+    @property
+    def name(self) -> str:
+        """Flow, run and task in a line."""
+        return _name(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaiterRow:
@@ -68,6 +73,16 @@ class WaiterRow:
     code: str
     detail: str
     since: datetime
+
+    @property
+    def name(self) -> str:
+        """Flow, run and task in a line."""
+        return _name(self)
+
+
+def _name(row: HolderRow | WaiterRow) -> str:
+    index = "" if row.map_index < 0 else f" [{row.map_label or row.map_index}]"
+    return f"{row.flow_id} {row.run_key} {row.task_id}{index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

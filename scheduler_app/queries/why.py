@@ -262,9 +262,8 @@ def _trigger(read: Mapping[str, Any] | None) -> why.TriggerFacts | None:
 
 
 def _holder(row: holding.HolderRow) -> why.Holder:
-    index = "" if row.map_index < 0 else f" [{row.map_label or row.map_index}]"
     return why.Holder(
-        name=f"{row.flow_id} {row.run_key} {row.task_id}{index}",
+        name=row.name,
         slots=row.slots,
         since=row.since,
         ti=row.ti,

@@ -86,6 +86,8 @@ class Wait:
     code: str  # one of those above
     detail: str  # a sentence with the numbers
     about: str = ""  # the key that is full, or the task instance that slots are kept for
+    # What of the detail lasts: where it changes, so does what is told. Not what is free just now.
+    sign: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,7 @@ class _Left:
                     f"It needs {told_slots(kind.slots)} and pool {kind.pool!r} has {size} in all: it"
                     " can never start. Enlarge the pool, or give the task fewer slots."
                 ),
+                sign=f"of {size}",
             )
         if (wait := self._limit_of(kind)) is not None:
             return wait
@@ -293,6 +296,7 @@ class _Left:
                     code=KEY_LIMIT,
                     detail=f"It needs a slot of key {key!r}, which {taken}.",
                     about=key,
+                    sign=f"of {slots}",
                 )
         return None
 

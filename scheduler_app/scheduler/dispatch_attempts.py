@@ -101,13 +101,19 @@ def wait_notes(ready: Sequence[Ready], choice: capacity.Choice, *, now: datetime
         since = r.instance.ready_since
         if wait is None or since is None:
             continue
-        mark = f"{wait.code}:{wait.about}"
+        mark = f"{wait.code}:{wait.about}:{wait.sign}"
         if mark == r.instance.wait_mark or (now - since).total_seconds() < WAIT_NOTED_AFTER_S:
             continue
         # What never started is not read again before somebody else may have moved it.
         r.instance.wait_mark = mark
         notes.append(
-            WaitNote(ti_id=r.instance.ti_id, code=wait.code, detail=wait.detail, about=wait.about)
+            WaitNote(
+                ti_id=r.instance.ti_id,
+                code=wait.code,
+                detail=wait.detail,
+                about=wait.about,
+                sign=wait.sign,
+            )
         )
     return notes
 

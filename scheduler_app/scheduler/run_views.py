@@ -53,7 +53,7 @@ class Instance:
     queue: str
     priority: int
     next_retry_at: datetime | None
-    wait_mark: str  # what it is noted to wait for: code and what it is about
+    wait_mark: str  # what it is noted to wait for: code, what it is about, and what of it lasts
     keys: tuple[tuple[str, int], ...] = ()  # limits that it needs a slot of, with their sizes
     ready_since: datetime | None = None  # when this process first saw it ready
 
@@ -270,7 +270,8 @@ def _read_choices(connection: psycopg.Connection[Any], views: list[RunView]) -> 
 _COLUMNS: Final = (
     "i.run_id, i.id, i.task_id, i.map_index, i.state, i.try_number, i.resume_index, i.dispatch_no,"
     " i.attempt_id, i.held_by IS NOT NULL, i.pool, i.pool_slots, i.queue, i.priority,"
-    " i.next_retry_at, concat_ws(':', i.wait->>'code', coalesce(i.wait->>'about', '')), i.is_open"
+    " i.next_retry_at, CASE WHEN i.wait IS NULL THEN '' ELSE concat_ws(':', i.wait->>'code',"
+    "  coalesce(i.wait->>'about', ''), coalesce(i.wait->>'sign', '')) END, i.is_open"
 )
 _SELECT: Final = f"SELECT {_COLUMNS} FROM task_instance i"  # noqa: S608 - names of ours
 # Of what is with workers or triggers nothing but these is looked at before it moves on.

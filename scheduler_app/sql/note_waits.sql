@@ -1,6 +1,6 @@
 -- Note what ready task instances wait for: none becomes scheduled, and `wait` says code, detail and
--- since when; and what the code is about, if that is more. The caller holds the runs.
--- Parameters: arrays ti, code, detail, about. Walks: primary key.
+-- since when; what the code is about, and what of the detail lasts, if that is more. The caller holds the
+-- runs. Parameters: arrays ti, code, detail, about, sign. Walks: primary key.
 UPDATE task_instance i
    SET state = CASE WHEN i.state = 'none' THEN 'scheduled' ELSE i.state END,
        ready_at = coalesce(i.ready_at, clock_timestamp()),
@@ -11,6 +11,7 @@ UPDATE task_instance i
            WHEN i.attempt_id IS NULL THEN coalesce(i.ready_at, clock_timestamp())
            ELSE coalesce((i.wait->>'since')::timestamptz, clock_timestamp()) END)
               || CASE WHEN u.about IS NULL THEN '{}' ELSE jsonb_build_object('about', u.about) END
-  FROM unnest(%(ti)s::bigint[], %(code)s::text[], %(detail)s::text[], %(about)s::text[])
-    AS u(ti, code, detail, about)
+              || CASE WHEN u.sign IS NULL THEN '{}' ELSE jsonb_build_object('sign', u.sign) END
+  FROM unnest(%(ti)s::bigint[], %(code)s::text[], %(detail)s::text[], %(about)s::text[], %(sign)s::text[])
+    AS u(ti, code, detail, about, sign)
  WHERE i.id = u.ti AND i.state IN ('none', 'scheduled', 'up_for_retry', 'up_for_reschedule')

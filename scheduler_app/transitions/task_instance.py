@@ -44,6 +44,7 @@ class WaitNote:
     code: str
     detail: str
     about: str = ""  # the key, or the task instance, that the code is about
+    sign: str = ""  # what of the detail lasts; told anew when that changes
 
 
 def mark_task_instances(
@@ -142,6 +143,7 @@ def note_waits(connection: psycopg.Connection[Any], *, notes: Sequence[WaitNote]
                 "code": [note.code for note in ordered],
                 "detail": [note.detail for note in ordered],
                 "about": [note.about or None for note in ordered],
+                "sign": [note.sign or None for note in ordered],
             },
         )
 

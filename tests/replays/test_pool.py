@@ -312,6 +312,11 @@ def test_a_limit_holds_for_each_key_over_all_flows_and_operators_can_change_it(
     assert "It needs a slot of key 'customer:acme', which has 2 slots, all taken" in told.sentence
     assert {one.run for one in told.holders} <= {runs["f"], runs["g"]}
     assert told.holders_total == 2
+    set_limit(key="customer:*", slots=1, **WHY)
+    assert started(world, *runs.values()) == []
+    told = why_of(EVERYTHING, waiting.pk)
+    assert "which has 1 slot, all taken" in told.sentence, "as it is now"
+    assert told.since == waiting.ready_at, "and no younger for it"
     set_limit(key="customer:*", slots=3, **WHY)
     assert Counter(m.run_id == runs["h"] for m in started(world, *runs.values())) == {
         True: 1,
@@ -325,6 +330,7 @@ def test_a_limit_holds_for_each_key_over_all_flows_and_operators_can_change_it(
     assert list(KeyLimit.objects.values_list("key", "slots")) == [("customer:*", 3)]
     acts = Audit.objects.filter(object_kind="limit").order_by("id")
     assert list(acts.values_list("action", flat=True)) == [
+        "limit.set",
         "limit.set",
         "limit.set",
         "limit.remove",

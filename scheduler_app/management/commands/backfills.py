@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
@@ -39,9 +40,9 @@ class Command(BaseCommand):
                 f"--{name}",
                 dest=f"{name}_date",
                 metavar="TIME",
-                type=moment,
+                type=_day_or_moment,
                 required=True,
-                help=f"{words} logical date, ISO 8601 with an offset; included",
+                help=f"{words} logical date, a day of UTC or ISO 8601 with an offset; included",
             )
         created.add_argument("--backwards", action="store_true", help="begin with the newest date")
         created.add_argument(
@@ -161,6 +162,11 @@ class Command(BaseCommand):
             ("State", row.state),
             ("Flow", row.flow_id),
             ("Dates", f"{row.from_date:%Y-%m-%dT%H:%M:%SZ} to {row.to_date:%Y-%m-%dT%H:%M:%SZ}"),
+            *(
+                (("Waits for", "a thaw of its flow"),)
+                if row.is_flow_frozen and not row.is_over
+                else ()
+            ),
             ("Done", f"{row.done} of {row.dates}; {row.skipped} skipped"),
             ("Runs", f"{row.active_runs} active of at most {row.max_active_runs}"),
             ("Failed", row.failed_runs),
@@ -187,3 +193,12 @@ class Command(BaseCommand):
                 operations.pause_backfill(is_paused=verb == "pause", **named)
         row = backfills.one(EVERYTHING, options["backfill"])
         self.stdout.write(as_json(row) if options["json"] else f"Backfill {row.id}: {row.state}.")
+
+
+def _day_or_moment(text: str) -> datetime:
+    """A day is its first moment, by UTC, as on the page that asks for a backfill."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return moment(text)
+    return datetime.combine(day, time(), UTC)

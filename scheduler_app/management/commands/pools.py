@@ -94,7 +94,7 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(as_json(found))
             return
-        lines = [(_name(one), one.slots, one.state, one.since) for one in found.rows]
+        lines = [(one.name, one.slots, one.state, one.since) for one in found.rows]
         self.stdout.write(table(("TASK", "SLOTS", "STATE", "SINCE"), lines))
         self.stdout.write(f"\n{found.total} hold slots of pool {row.name}")
 
@@ -106,7 +106,7 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(as_json(found))
             return
-        lines = [(_name(one), one.priority, one.slots, one.since, one.detail) for one in found.rows]
+        lines = [(one.name, one.priority, one.slots, one.since, one.detail) for one in found.rows]
         self.stdout.write(table(("TASK", "PRIORITY", "SLOTS", "SINCE", "WHY"), lines))
         self.stdout.write(f"\n{found.total} wait in pool {row.name}")
 
@@ -134,11 +134,6 @@ class Command(BaseCommand):
         delete_pool(name=options["name"], actor=actor(), reason=options["reason"])
         said = f"Pool {options['name']} is gone."
         self.stdout.write(as_json({"deleted": options["name"]}) if options["json"] else said)
-
-
-def _name(row: slots.HolderRow | slots.WaiterRow) -> str:
-    index = "" if row.map_index < 0 else f" [{row.map_label or row.map_index}]"
-    return f"{row.flow_id} {row.run_key} {row.task_id}{index}"
 
 
 def _add_values(parser: ArgumentParser) -> None:

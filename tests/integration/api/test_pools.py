@@ -76,12 +76,66 @@ def test_limits_of_keys_are_set_and_removed(api: Client) -> None:
     assert not KeyLimit.objects.exists()
 
 
+def test_keys_in_use_are_listed_with_who_holds_and_who_waits(api: Client) -> None:
+    run = factories.make_run()
+    for number, keys in enumerate((["a:1", "b/x"], ["a:1"], [], None)):
+        ti = factories.make_task_instance(run=run, task_id=f"h{number}", state="running")
+        factories.make_attempt(ti=ti, state="running", is_live=True, limit_keys=keys)
+    for number, priority in enumerate((1, 5)):
+        factories.make_task_instance(
+            run=run,
+            task_id=f"w{number}",
+            state="scheduled",
+            priority=priority,
+            wait={
+                "code": "key_limit",
+                "about": "a:1",
+                "detail": "No room.",
+                "since": f"2025-06-0{number + 1}T00:00:00+00:00",
+            },
+        )
+    KeyLimit.objects.create(key="a:*", slots=1)
+    KeyLimit.objects.create(key="c", slots=4, description="idle")
+    rows = {one["key"]: one for one in api.get("/api/v1/limits/").json()["results"]}
+    assert {
+        key: (one["slots"], one["rule"], one["is_set"], one["held"], one["waiting"])
+        for key, one in rows.items()
+    } == {
+        "a:*": (1, None, True, 0, 0),
+        "a:1": (1, "a:*", False, 2, 2),
+        "b/x": (None, None, False, 1, 0),
+        "c": (4, None, True, 0, 0),
+    }
+    assert rows["a:1"]["waits_since"] == "2025-06-01T00:00:00Z"
+
+    def listed(query: str) -> list[str]:
+        return [one["key"] for one in api.get(f"/api/v1/limits/?{query}").json()["results"]]
+
+    assert listed("waits=yes") == ["a:1"]
+    assert listed("is_set=no&order=-held") == ["a:1", "b/x"]
+    assert listed("q=A:") == ["a:*", "a:1"]
+    first = api.get("/api/v1/limits/?limit=3").json()
+    assert (len(first["results"]), first["counts"]["total"]) == (3, 4)
+    assert [one["key"] for one in api.get(first["next"]).json()["results"]] == ["c"]
+    held = api.get("/api/v1/limits/a:1/holders/").json()
+    assert [one["task_id"] for one in held["results"]] == ["h0", "h1"]
+    assert api.get("/api/v1/limits/b/x/holders/").json()["total"] == 1
+    waits = api.get("/api/v1/limits/a:1/waiting/?limit=1").json()
+    assert [one["task_id"] for one in waits["results"]] == ["w1"], "the higher priority first"
+    assert (waits["total"], waits["next_offset"]) == (2, 1)
+    assert api.get("/api/v1/limits/none/holders/").status_code == 404
+
+
 def test_the_command_line_tells_and_limits_too(call: Call) -> None:
     assert call("pools", "holders", "default", "--json").json["total"] == 0
     assert "0 wait in pool default" in call("pools", "waiting", "default").out
     assert call("pools", "holders", "gone").code == 1
     assert call("limits", "set", "customer:*", "2", "--reason", "r").code == 0
     assert "customer:*" in call("limits", "list").out
+    assert call("limits", "show", "customer:*", "--json").json["slots"] == 2
+    assert "0 hold slots of customer:*" in call("limits", "holders", "customer:*").out
+    assert call("limits", "waiting", "customer:*", "--json").json["total"] == 0
+    assert call("limits", "show", "gone").code == 1
     assert call("limits", "set", "customer:*", "3").code == 1, "no reason"
     assert call("limits", "remove", "customer:*", "--reason", "r").code == 0
     assert call("limits", "remove", "customer:*", "--reason", "r").code == 1

@@ -95,6 +95,7 @@ def lists(scene: Scene) -> list[str]:
         f"/leases/take-overs/{TakeOver.objects.order_by('id')[0].id}/",
         "/jobs/",
         "/pools/",
+        "/limits/",
         "/filtered/",
         "/ghosts/",
         "/ghosts/audits/",

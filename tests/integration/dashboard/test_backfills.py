@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scheduler_app.models import Backfill, BackfillDate
+from scheduler_app.models import Backfill, BackfillDate, Flow
 from tests.factories import make_flow
 
 if TYPE_CHECKING:
@@ -54,6 +54,18 @@ def test_it_is_paused_and_cancelled_with_a_reason(reader: Client) -> None:
     assert Backfill.objects.get().paused_at is not None
     reader.post(f"/backfills/{number}/unpause/", {"reason": "go on"})
     assert Backfill.objects.get().paused_at is None
+    sheet = reader.get(f"/backfills/{number}/limit/").content.decode()
+    assert "0 of its runs are active now, of at most 2" in sheet
+    for bad in ("0", "-1", "many", "9999999999"):
+        typed = {"max_active_runs": bad, "reason": "r"}
+        assert reader.post(f"/backfills/{number}/limit/", typed).status_code == 400, bad
+    reader.post(f"/backfills/{number}/limit/", {"max_active_runs": "7", "reason": "more"})
+    assert Backfill.objects.get().max_active_runs == 7
+    Flow.objects.update(frozen_at=Backfill.objects.get().created_at)
+    page = reader.get(f"/backfills/{number}/").content.decode()
+    assert "Its flow is frozen" in page
+    assert f'href="/backfills/{number}/limit/"' in page
+    Flow.objects.update(frozen_at=None)
     reader.post(f"/backfills/{number}/cancel/", {"reason": "no need"})
     assert set(BackfillDate.objects.values_list("state", flat=True)) == {"cancelled"}
     assert "no need" in reader.get(f"/backfills/{number}/").content.decode()
@@ -64,7 +76,7 @@ def test_it_is_paused_and_cancelled_with_a_reason(reader: Client) -> None:
     [
         ({"from_date": "yesterday"}, "from_date must be a date or time"),
         ({"from_date": "2026-02-01"}, "is after to"),
-        ({"max_active_runs": "many"}, "max_active_runs must be a whole number"),
+        ({"max_active_runs": "many"}, "max_active_runs: &#x27;many&#x27; is no whole number"),
         ({"reprocess": "some"}, "reprocess must be one of"),
         ({"reason": "", "begin": ""}, "Say why"),
     ],

@@ -209,7 +209,7 @@ def test_every_list_of_the_api_can_be_had_as_csv_under_the_same_filters(
 
 
 def test_an_empty_installation_has_every_list(reader: Client) -> None:
-    for address in ("/", "/flows/", *ROWS_OF_LIST, "/leases/", "/jobs/", "/pools/"):
+    for address in ("/", "/flows/", *ROWS_OF_LIST, "/leases/", "/jobs/", "/pools/", "/limits/"):
         assert Page(reader, address).response.status_code == 200, address
 
 

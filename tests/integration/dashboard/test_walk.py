@@ -27,8 +27,9 @@ from scheduler_app.models import (
     TaskInstance,
 )
 from scheduler_app.operations.backfill import create_backfill
+from scheduler_app.operations.key_limits import set_limit
 from scheduler_app.operations.variables import set_variable
-from scheduler_app.queries import exports, nouns
+from scheduler_app.queries import exports, nouns, topics
 from scheduler_app.queries.list_filter import LIMIT_DEFAULT, Lens
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.freezing import ScopeKind
@@ -51,8 +52,8 @@ NO_PAGES = {
     "login", "logout", "set_look", "flow_pause", "flow_unpause", "job_stop", "job_drain", "job_undrain", "lease_release", "ghost_stop",
     "run_by_key", "attempt_log", "record_reviewed", "record_unreviewed",
     "incident_acknowledge",
-    "flow_backfill", "backfill_pause", "backfill_unpause", "backfill_cancel",
-    "variable_new", "variable_edit", "variable_delete",  # forms
+    "flow_backfill", "backfill_pause", "backfill_unpause", "backfill_cancel", "backfill_limit",
+    "variable_new", "variable_edit", "variable_delete", "limit_new", "limit_edit", "limit_remove",  # forms
     "runs_mark", "task_instances_mark", "runs_clear", "task_instances_clear", "runs_freeze",
     "task_instances_terminate", "pool_new", "pool_edit", "pool_delete", "task_instances_freeze", "clear_batch", "clear_undo",  # need a selection, or what came of one
     "task_instance_retry",
@@ -110,6 +111,7 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         reason="for the walk",
     )
     set_variable(key="limit", value=[1, 2], actor="ana", reason="for the walk")
+    set_limit(key="limit", slots=2, actor="ana", reason="for the walk")
     mapped = TaskInstance.objects.get(pk=scene.retried)
     # One instance: the page of a run has one row for all of a mapped task.
     mapped.pk, mapped.attempt_id = None, None
@@ -203,6 +205,15 @@ def test_on_every_page_the_two_halves_make_the_whole_under_every_lens(
         else:
             assert (len(clean.rows()), clean.filtered_rows()) == (counts.shown, []), address
     assert walked > 20
+
+
+def test_every_page_follows_topics_that_there_are(known: dict[str, Any], reader: Client) -> None:
+    followed = set()
+    for _, address in every_page(known):
+        text = Page(reader, address).root.find(".//*[@data-topics]")
+        if text is not None:
+            followed |= {topics.check(topic) for topic in text.attrib["data-topics"].split()}
+    assert {"backfills", "pools", "runs", "variables"} <= followed
 
 
 def test_in_every_list_of_the_api_and_its_export_the_two_halves_make_the_whole(

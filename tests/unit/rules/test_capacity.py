@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler_app.rules import capacity
-from scheduler_app.rules.capacity import Choice, Kind, Line, Ready, Room
+from scheduler_app.rules.capacity import Choice, Kind, Line, Ready, Room, Wait
 
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
 PLENTY = 1000
@@ -171,6 +171,23 @@ def test_a_full_key_holds_up_no_other_and_is_what_the_wait_is_about() -> None:
         "customer:acme",
         "It needs a slot of key 'customer:acme', which has 1 slot, all taken.",
     )
+
+
+def test_a_wait_is_told_anew_where_its_numbers_change_for_good_and_not_for_what_is_free() -> None:
+    def sign(found: Wait) -> tuple[str, str, str]:
+        return found.code, found.about, found.sign
+
+    def of_key(slots: int) -> Wait:
+        return choose([candidate(1, keys=(("k", slots),))], room(keys={"k": 9})).waiting[1]
+
+    def of_pool(size: int, free: int) -> Wait:
+        given = room(pools={"default": free}, pool_sizes={"default": size})
+        return choose([candidate(1, slots=3)], given).waiting[1]
+
+    assert sign(of_key(1)) != sign(of_key(2)) != sign(of_key(0))
+    assert sign(of_pool(2, 2)) != sign(of_pool(3, 2)), "it can start later"
+    assert sign(of_pool(1, 1)) != sign(of_pool(2, 1)), "the sentence names the size"
+    assert sign(of_pool(9, 1)) == sign(of_pool(9, 2))
 
 
 def test_a_key_without_slots_stops_everything_of_it() -> None:
