@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import Fault, Place, fault, refuse
-from scheduler_app.rules.definition import FLOW_OR_TASK_ID, ID_RULE
+from scheduler_app.rules.definition import FLOW_OR_TASK_ID, ID_CHARACTERS_MAX, ID_RULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,15 +93,18 @@ class Building:
         return self.calls[name] if name in self.calls else self.groups.get(name)
 
     def _fit(self, name: str, place: Place, noun: str) -> str:
-        if not FLOW_OR_TASK_ID.fullmatch(name):
-            self.faults.append(
-                fault(
-                    place,
-                    f"{noun} id {name[:80]!r}... has {len(name)} characters with the ids of the"
-                    " groups that it is in.",
-                    f"Ids are {ID_RULE}: shorten one of them, or write prefix=False on a group.",
-                )
+        if FLOW_OR_TASK_ID.fullmatch(name):
+            return name
+        if len(name) > ID_CHARACTERS_MAX:
+            message = (
+                f"{noun} id {name[:80]!r}... has {len(name)} characters with the ids of the"
+                " groups that it is in."
             )
+            remedy = f"Ids are {ID_RULE}: shorten one of them, or write prefix=False on a group."
+        else:  # it came from the name of a function
+            message = f"{noun} id {name!r} is no id."
+            remedy = f"Ids are {ID_RULE}: write a def with a name, or give {noun.lower()}_id=..."
+        self.faults.append(fault(place, message, remedy))
         return name
 
 

@@ -105,6 +105,11 @@ class TaskCall(Step):
         ``setups`` are made setups and stand before it. With ``fails_run`` its failure fails the run.
         """
         self._become(Role.TEARDOWN)
+        if not isinstance(fails_run, bool):
+            raise refuse(
+                f"Teardown {self.name!r} has fails_run={fails_run!r:.80}.",
+                "Give fails_run True or False.",
+            )
         self.options = {**self.options, "fails_run": fails_run}
         for step in self._setups(setups):
             self.run_after(step.as_call().as_setup())
@@ -219,7 +224,7 @@ class TaskCall(Step):
         bound = _bound(
             found, ctx=ctx, event=stored.get("event"), error=error, kwargs=stored.get("kwargs", {})
         )
-        return self._picked(_finished(found(*bound.args, **bound.kwargs)))
+        return self._picked(finished(found(*bound.args, **bound.kwargs)))
 
     def _picked(self, result: Any) -> Any:
         """The result; of a branch, the ids that it goes on with, each of a task or group below it."""
@@ -433,7 +438,7 @@ class FunctionBody:
                 # In the order of the signature: what stands before *args is passed by position.
                 {name: values[name] for name in signature.parameters},
             )
-        return _finished(self.function(*bound.args, **bound.kwargs))
+        return finished(self.function(*bound.args, **bound.kwargs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,7 +458,7 @@ class InstanceBody:
 
     def execute(self, ctx: Context, result_of: Callable[[Leaf], object]) -> Any:
         """What the user code returns for these results."""
-        return _finished(self._ready(result_of).execute(ctx))
+        return finished(self._ready(result_of).execute(ctx))
 
     def method(self, name: str, result_of: Callable[[Leaf], object] | None) -> Callable[..., Any]:
         """The method of the instance with this name."""
@@ -491,7 +496,7 @@ def _spread(
     return dict(more)
 
 
-def _finished(result: Any) -> Any:
+def finished(result: Any) -> Any:
     """The result itself, where the user code is a coroutine: when it has run."""
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 

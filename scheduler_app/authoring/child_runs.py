@@ -125,18 +125,10 @@ def ask_for(
 ) -> Ask:
     """What is asked for, checked. Raises ``InvalidInput``."""
     flow_id = checked_flow_id(flow)
-    if conf is not None and not isinstance(conf, Mapping):
-        raise InvalidInput(f"conf={conf!r}: give conf a dict.", field="conf")
-    if logical_date is not None and (
-        not isinstance(logical_date, datetime) or logical_date.utcoffset() is None
-    ):
-        raise InvalidInput(
-            f"logical_date={logical_date!r}: give a datetime with a time zone.",
-            field="logical_date",
-        )
+    logical_date = checked_date(logical_date)
     if run_id is not None:
         check_run_key(run_id)
-    encoded = plain_conf(conf or {})
+    encoded = plain_conf(checked_conf(conf))
     if key is None:
         # What is asked for is its own name: a later try finds it again, in whatever order it asks.
         said = [flow_id, run_id, logical_date and logical_date.isoformat(), encoded]
@@ -158,6 +150,28 @@ def ask_for(
         fail_when_paused=fail_when_paused,
         on_stop=one_of(OnStop, "on_stop", on_stop),
         waits=waits,
+    )
+
+
+def checked_conf(conf: object) -> Mapping[str, Any]:
+    """What a run is given. Raises ``InvalidInput``."""
+    if conf is None or isinstance(conf, Mapping):
+        return conf or {}
+    raise InvalidInput(f"conf={conf!r:.80}: give conf a dict.", field="conf")
+
+
+def checked_date(value: object) -> datetime | None:
+    """The logical date that is asked for, also of its ISO 8601 text. Raises ``InvalidInput``."""
+    found = value
+    if isinstance(value, str):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            found = value
+    if found is None or (isinstance(found, datetime) and found.utcoffset() is not None):
+        return found
+    raise InvalidInput(
+        f"logical_date={value!r:.80}: give a datetime with a time zone.", field="logical_date"
     )
 
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from scheduler_app.authoring import callbacks, limits, params, run_retry, schedules
 from scheduler_app.authoring import options as option_checks
 from scheduler_app.authoring.building import Building, building
+from scheduler_app.authoring.call import TaskCall
 from scheduler_app.authoring.defaults import checked_defaults
 from scheduler_app.authoring.faults import (
     Fault,
@@ -29,11 +30,15 @@ from scheduler_app.authoring.notifiers import Notifier
 from scheduler_app.authoring.options import BadOption, check_options
 from scheduler_app.authoring.registry import register
 from scheduler_app.authoring.rehearsal import Rehearsal, rehearse
+from scheduler_app.authoring.template import faults_of as faults_of_templates
+from scheduler_app.authoring.wiring import Step, leaves_in
 from scheduler_app.rules import graph, ties
 from scheduler_app.rules import schedule as schedule_rules
 from scheduler_app.rules.callbacks import OF_RUN
 from scheduler_app.rules.definition import (
     DEADLINE_FROM,
+    FLOW_OR_TASK_ID,
+    ID_RULE,
     FlowDefinition,
     Overlap,
     TaskDefinition,
@@ -43,7 +48,6 @@ from scheduler_app.rules.errors import DefinitionError, InvalidInput
 from scheduler_app.rules.weights import weighed
 
 if TYPE_CHECKING:
-    from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.typed import FlowOptions
 
 ACTIVE_MAX: Final = 100_000  # runs of a flow, or tasks of a run, at a time
@@ -154,7 +158,8 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
         )
     place = place_of_function(function)
     given = dict(options)
-    default_args = given.pop("default_args", None) or {}
+    default_args = given.pop("default_args", None)
+    default_args = {} if default_args is None else default_args
     defaults, owner, faults = _checked_default_args(default_args, place)
     fields, wrong = check_options(
         given, FLOW_OPTIONS, place, f"Flow {function.__name__!r}", _OF_TASKS
@@ -163,6 +168,13 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
     fields.setdefault("owner", owner)
     fields.setdefault("description", inspect.getdoc(function) or "")
     flow_id = fields.setdefault("flow_id", function.__name__)
+    if "flow_id" not in options and not FLOW_OR_TASK_ID.fullmatch(flow_id):
+        message = f"The name of the flow function, {flow_id!r}, is no id of a flow."
+        faults.append(
+            fault(
+                place, message, f"Ids are {ID_RULE}: write a def with a name, or give flow_id=..."
+            )
+        )
     work = Building(flow_id=flow_id, place=place, defaults=defaults, faults=faults)
     fields = _checked_times(work, fields)
     work.schedule, work.timezone = fields.get("schedule"), fields["timezone"]
@@ -212,25 +224,22 @@ def _faults_of_function(function: Callable[..., object]) -> list[Fault]:
 def _run_body(function: Callable[[], object], work: Building) -> None:
     """The flow function has run once; what it did wrong is in ``work.faults``."""
     faults_before = len(work.faults)
+    has_ended = False
     try:
         with building(work):
             function()
+        has_ended = True
     except DefinitionError as error:
         work.faults.extend(faults_of(error, work.place))
     except Exception as error:  # noqa: BLE001 - user code: what it raises is a fault of this flow
         place = _place_in_file(error, work.place)
-        remedy = "The body runs while the file is loaded; move work that can fail into a task."
-        if isinstance(error, NameError):
-            remedy = "The body runs where the flow is defined: define what it calls above it."
-        work.faults.append(
-            fault(
-                place,
-                f"The body of flow {work.flow_id!r} raised {type(error).__name__}: {error}.",
-                remedy,
-            )
-        )
+        said = f"{type(error).__name__}: {error}".rstrip(".: ")
+        message = f"The body of flow {work.flow_id!r} raised {said}."
+        work.faults.append(fault(place, message, _remedy_of(error)))
     for instance in work.instances:
-        work.faults.extend(instance.faults(work))
+        # One that was being made when the body broke off is told of by that.
+        if has_ended or instance.is_made:
+            work.faults.extend(instance.faults(work))
     if not work.calls and len(work.faults) == faults_before:
         work.faults.append(
             fault(
@@ -239,6 +248,18 @@ def _run_body(function: Callable[[], object], work: Building) -> None:
                 "Call at least one task in its body.",
             )
         )
+
+
+def _remedy_of(error: Exception) -> str:
+    if isinstance(error, NameError):
+        return "The body runs where the flow is defined: define what it calls above it."
+    is_of_result = TaskCall.__name__ in str(error) and f"{TaskCall.__name__}." not in str(error)
+    if is_of_result or isinstance(getattr(error, "obj", None), Step):
+        return (
+            "What a task returns is not there while the flow is being built: pass it whole to"
+            " another task, and do this inside that task."
+        )
+    return "The body runs while the file is loaded; move work that can fail into a task."
 
 
 def _place_in_file(error: BaseException, otherwise: Place) -> Place:
@@ -278,7 +299,16 @@ def _definition(work: Building, fields: dict[str, Any]) -> FlowDefinition | None
     ordered = weighed([tasks[task_id] for task_id in graph.topological_order(upstream)])
     groups = tuple(made.definition() for made in work.groups.values())
     made = FlowDefinition(**fields, tasks=ordered, groups=groups)
-    if wrong := limits.faults_of(made, lambda task_id: work.calls[task_id].place):
+    wrong = limits.faults_of(made, lambda task_id: work.calls[task_id].place)
+    # Runs by hand may bring what is not declared; those of a schedule bring nothing.
+    for call in work.calls.values() if made.schedule else ():
+        wrong += faults_of_templates(
+            leaves_in(call.body.arguments()),
+            {**made.params, **made.param_schemas},
+            call.name,
+            call.place,
+        )
+    if wrong:
         faults += wrong
         return None
     if cycle := ties.cycle_through_unit(made):

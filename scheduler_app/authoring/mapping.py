@@ -101,6 +101,9 @@ class MappedArgument(Part):
     def __format__(self, spec: str) -> NoReturn:
         self._refuse_use("made into text")
 
+    def __str__(self) -> NoReturn:  # noqa: PLE0307 - refuses
+        self._refuse_use("made into text")
+
     def _refuse_use(self, verb: str) -> NoReturn:
         raise refuse(
             f"Argument {self.name!r}, which the group maps over, is {verb} while the flow is being"
@@ -246,6 +249,12 @@ class _Description:
                         name, "a dict with results of tasks in it", "Map over a list of them."
                     )
                 return Source(kind=Kind.LITERAL, items=self._encoded(name, pairs))
+            case range() if len(value) > mapping.INSTANCES_MAX:
+                raise self._refused(
+                    name,
+                    f"{value!r}, {len(value):,} elements; the limit is {mapping.INSTANCES_MAX:,}",
+                    "Map over less.",
+                )
             case list() | tuple() | range():
                 return self._listed(name, list(value))
         raise self._refused(name, *_why_not(value))

@@ -287,7 +287,7 @@ def callables(value: object) -> tuple[Callable[[Mapping[str, Any]], object], ...
         raise BadOption(f"at most {CALLABLES_MAX} functions")
     if not all(callable(one) and _takes_context(one) for one in given):
         raise BadOption(
-            "a function of one argument, the context, or a list of such functions (no task)"
+            "a function of one argument, the context, or a list of such functions (no task, no class)"
         )
     return given
 
@@ -297,6 +297,8 @@ def _takes_context(callback: Callable[..., object]) -> bool:
     if hasattr(callback, "override") and hasattr(callback, "function"):
         return False
     if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
+        return False
+    if inspect.isclass(callback):  # a notifier that was not made: calling it would tell nobody
         return False
     try:
         inspect.signature(callback).bind({})

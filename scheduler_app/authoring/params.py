@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scheduler_app.authoring.faults import Fault, Place
 
 PARAMS_MAX: Final = 200
+BYTES_MAX: Final = 256 * 1024  # of all of them as JSON: every version and every run keeps them
 REQUIRED: Final[Any] = object()
 _SCHEMAS: Final = (
     "items",
@@ -119,7 +120,16 @@ def declared(value: object) -> dict[str, Param]:
         _plain(one.schema)
         if one.default is not REQUIRED:
             _plain(one.default)
+    if "" in made:
+        raise BadOption("a dict whose names are not empty")
+    size = sum(len(json.dumps([_plain(one.schema), _default_of(one)])) for one in made.values())
+    if size > BYTES_MAX:
+        raise BadOption(f"at most {BYTES_MAX:,} bytes of parameters as JSON; these are {size:,}")
     return made
+
+
+def _default_of(one: Param) -> Any:
+    return None if one.default is REQUIRED else _plain(one.default)
 
 
 def taken_from(

@@ -104,10 +104,10 @@ def _day(value: date, zone: str) -> date:
 
 def _all_dates(name: str, values: object) -> list[date]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise BadOption(f"a schedule whose {name} are a list of dates")
+        raise BadOption(f"a schedule with {name} as a list of dates")
     found = list(values)
     if not all(isinstance(one, date) for one in found):
-        raise BadOption(f"a schedule whose {name} are dates or datetimes")
+        raise BadOption(f"a schedule with dates or datetimes in {name}")
     return found
 
 
@@ -118,7 +118,7 @@ def _texts(values: Iterable[date]) -> tuple[str, ...]:
 def _texts_only(values: Iterable[Any]) -> list[str]:
     found = list(values)
     if not all(isinstance(one, str) for one in found):
-        raise BadOption("a schedule whose first arguments are cron expressions or presets")
+        raise BadOption("a schedule of cron expressions or presets, each a text of its own")
     return found
 
 
@@ -126,7 +126,7 @@ def _seconds(name: str, value: timedelta | float) -> float:
     try:
         return duration_s(value)
     except BadOption as error:
-        raise BadOption(f"a schedule whose {name} is {error}") from None
+        raise BadOption(f"a schedule with {error} as {name}") from None
 
 
 def _immediately(value: bool | timedelta) -> bool | float:
@@ -136,5 +136,5 @@ def _immediately(value: bool | timedelta) -> bool | float:
 def _one_of(name: str, value: object, words: Any) -> str:
     allowed = [str(word) for word in words]
     if value not in allowed:
-        raise BadOption(f"a schedule whose {name} is one of {', '.join(allowed)}")
+        raise BadOption(f"a schedule with one of {', '.join(allowed)} as {name}")
     return str(value)

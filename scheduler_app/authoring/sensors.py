@@ -16,7 +16,7 @@ from typing import (
 )
 
 from scheduler_app.authoring.building import POLLING, current
-from scheduler_app.authoring.call import FunctionBody, InstanceBody
+from scheduler_app.authoring.call import FunctionBody, InstanceBody, finished
 from scheduler_app.authoring.deferral import DeferralTimeout
 from scheduler_app.authoring.faults import fault, place_of_caller
 from scheduler_app.authoring.options import (
@@ -29,6 +29,7 @@ from scheduler_app.authoring.options import (
     positive_duration_s,
 )
 from scheduler_app.authoring.polling import AGAIN, Mode, Polling, ask, softened, wait
+from scheduler_app.authoring.signatures import faults_of_poke
 from scheduler_app.authoring.skipping import Skip
 from scheduler_app.authoring.task import Task, TaskFunction, task_function
 from scheduler_app.authoring.template import Template
@@ -158,14 +159,9 @@ class Waiting(Task):
         try:
             self.check()
         except (InvalidInput, TypeError, ValueError, AttributeError) as error:
-            said = str(error).rstrip(".")
-            found.append(
-                fault(
-                    place,
-                    f"{name} cannot wait so: {said}.",
-                    "Correct its arguments.",
-                )
-            )
+            said, mark, wanted = str(error).partition(": give ")
+            remedy = f"Give {wanted}" if mark else f"Correct the arguments of {name}."
+            found.append(fault(place, f"{name} cannot wait so: {said.rstrip('.')}.", remedy))
         return found
 
     def check(self) -> None:
@@ -192,7 +188,7 @@ class Sensor(Waiting):
 
     def execute(self, ctx: Context) -> Any:
         """The first true answer of ``poke``."""
-        return ask(ctx, lambda: self.poke(ctx) or None, self.polling())
+        return ask(ctx, lambda: finished(self.poke(ctx)) or None, self.polling())
 
     def again(self, ctx: Context) -> Any:
         """The same, where it was deferred in between."""
@@ -201,16 +197,13 @@ class Sensor(Waiting):
     def faults(self, flow: Building) -> list[Fault]:
         """What is wrong with the instance: as of all that wait, and the missing ``poke``."""
         found = super().faults(flow)
-        if type(self).poke is Sensor.poke and not found:
-            name = type(self).__name__
-            found.append(
-                fault(
-                    self.call.place,
-                    f"Sensor {name!r} has no poke method.",
-                    "Write def poke(self, ctx) in it.",
-                )
-            )
-        return found
+        kind = type(self)
+        if found:
+            return found
+        if kind.poke is not Sensor.poke:
+            return faults_of_poke(kind, kind.poke)
+        message = f"Sensor {kind.__name__!r} has no poke method."
+        return [fault(self.call.place, message, "Write def poke(self, ctx) in it.")]
 
 
 class TriggerSensor(Waiting):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,13 @@ def faults_of_function(function: Callable[..., Any]) -> list[Fault]:
     if parameter and parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
         return [fault(place, f"Task {name!r} takes {stars}ctx.", "Write ctx without the star.")]
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if parameter and parameter.kind is parameter.POSITIONAL_ONLY:
+        return [
+            fault(
+                place, f"Task {name!r} takes ctx by place only.", "Take the slash behind it away."
+            )
+        ]
+    if yields(function):
         return [
             fault(
                 place,
@@ -47,6 +54,11 @@ def faults_of_function(function: Callable[..., Any]) -> list[Fault]:
             )
         ]
     return []
+
+
+def yields(function: Callable[..., Any]) -> bool:
+    """Whether a call of it gives a generator, in place of a result."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def faults_of_class(kind: type, execute: Callable[..., Any] | None) -> list[Fault]:
@@ -68,7 +80,33 @@ def faults_of_class(kind: type, execute: Callable[..., Any] | None) -> list[Faul
                 "Write def execute(self, ctx); arguments are attributes of the instance.",
             )
         ]
-    return []
+    return _faults_of_method(kind, execute)
+
+
+def faults_of_poke(kind: type, poke: Callable[..., Any]) -> list[Fault]:
+    """What is wrong with the ``poke`` of a sensor."""
+    parameters = list(inspect.signature(poke).parameters)
+    if parameters[1:] != [CTX]:
+        return [
+            fault(
+                place_of_function(poke),
+                f"{kind.__name__}.poke takes ({', '.join(parameters)}).",
+                "Write def poke(self, ctx); arguments are attributes of the instance.",
+            )
+        ]
+    return _faults_of_method(kind, poke)
+
+
+def _faults_of_method(kind: type, method: Callable[..., Any]) -> list[Fault]:
+    if not yields(method):
+        return []
+    return [
+        fault(
+            place_of_function(method),
+            f"{kind.__name__}.{method.__name__} yields values; a task returns one result.",
+            "Collect them in a list and return it.",
+        )
+    ]
 
 
 def faults_of_arguments(
@@ -103,6 +141,16 @@ def faults_of_arguments(
             else f"It takes {plain}; ctx is filled in by that name and is not passed."
         )
         return [fault(place, f"Task {name!r} is called wrongly: {exc}.", remedy)]
+    for value in [*args, *kwargs.values()]:
+        if isinstance(value, Iterator):
+            # A process that executes several attempts would find it read to its end.
+            return [
+                fault(
+                    place,
+                    f"Task {name!r} is called with {value!r:.80}, which can be read once only.",
+                    "Write list(...) of it, or make it inside the task.",
+                )
+            ]
     if not is_whole:
         return []
     return [

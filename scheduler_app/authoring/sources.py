@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -94,4 +95,13 @@ def transformed(source: object, function: Callable[[Any], Any]) -> MapSource:
             f".map() of a result is given {function!r}, which is no plain function.",
             "Give it a function of one element. To run a task for each, write load.map(rows()).",
         )
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise refuse(
+            f".map() of a result is given {function!r}, which does not take one argument.",
+            "Give it a function of one element.",
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
     return Transformed(part=source, function=function)

@@ -39,6 +39,7 @@ from scheduler_app.authoring.signatures import (
     faults_of_class,
     faults_of_function,
     without_ctx,
+    yields,
 )
 from scheduler_app.authoring.wiring import Step
 from scheduler_app.rules.roles import Role
@@ -94,6 +95,13 @@ class TaskFunction(Generic[P, R]):
             raise refuse(
                 f"@{self.__name__}.method stands on {function!r}, which is no function.",
                 "Put it on a def.",
+            )
+        if yields(function):
+            raise refuse(
+                f"Method {function.__name__!r} of task {self.__name__!r} yields values; it returns one"
+                " result.",
+                "Collect them in a list and return it.",
+                place_of_function(function),
             )
         if function.__name__ in self._methods:
             raise refuse(
@@ -472,10 +480,15 @@ class Task(Step):
         """The attributes of the instance."""
         return {name: value for name, value in vars(self).items() if name != "call"}
 
+    @property
+    def is_made(self) -> bool:
+        """Whether its ``__init__`` has called the one of ``Task``."""
+        return "call" in vars(self)
+
     def faults(self, flow: Building) -> list[Fault]:
         """What is wrong with the instance, once the flow function has returned."""
         name = type(self).__name__
-        if "call" not in vars(self):
+        if not self.is_made:
             return [
                 fault(
                     flow.place,

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler_app.authoring.faults import did_you_mean, refuse
+from scheduler_app.authoring.faults import did_you_mean, fault, refuse
 from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any as _FitsAnywhere
 
     from scheduler_app.authoring.context import Context
+    from scheduler_app.authoring.faults import Fault, Place
 else:
     _FitsAnywhere = object
 
@@ -44,9 +46,9 @@ class Template(_FitsAnywhere):  # type: ignore[misc] # its type for checkers is 
     """
 
     def __init__(self, text: str) -> None:
-        fault = _fault(text)
-        if fault is not None:
-            raise refuse(f"Template({text!r:.200}) cannot be filled in: {fault[0]}.", fault[1])
+        wrong = _fault(text)
+        if wrong is not None:
+            raise refuse(f"Template({text!r:.200}) cannot be filled in: {wrong[0]}.", wrong[1])
         self.text = text
 
     def filled(self, ctx: Context) -> str:
@@ -61,6 +63,11 @@ class Template(_FitsAnywhere):  # type: ignore[misc] # its type for checkers is 
             raise InvalidInput(f"{message} {TEXT_CHARACTERS_MAX:,} are passed on.")
         return made
 
+    def params(self) -> list[str]:
+        """The parameters that it names."""
+        named = [_parts(name) for _, name, _, _ in string.Formatter().parse(self.text) if name]
+        return [keys[0] for first, *keys in named if first == "params" and keys]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Template) and other.text == self.text
 
@@ -69,6 +76,26 @@ class Template(_FitsAnywhere):  # type: ignore[misc] # its type for checkers is 
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
+
+
+def faults_of(
+    leaves: Iterable[object], declared: Mapping[str, object], task_id: str, place: Place
+) -> list[Fault]:
+    """A fault for each parameter that a template among them names and the flow does not declare."""
+    return [
+        fault(
+            place,
+            f"{leaf!r:.300}, an argument of task {task_id!r}, names parameter {name!r}, which the flow"
+            " does not declare: runs of its schedule would fail.",
+            f"Declare it: @flow(params={{{name!r}: ...}}). {did_you_mean(name, list(declared))}"
+            if declared
+            else f"Declare it: @flow(params={{{name!r}: ...}}).",
+        )
+        for leaf in leaves
+        if isinstance(leaf, Template)
+        for name in leaf.params()
+        if name not in declared
+    ]
 
 
 class _Filler(string.Formatter):

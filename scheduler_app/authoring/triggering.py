@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from scheduler_app.authoring.child_runs import (
     ChildRunFailed,
     IfExists,
     OnStop,
+    checked_date,
     checked_flow_id,
     one_of,
+    plain_conf,
 )
 from scheduler_app.authoring.faults import fault, refuse
 from scheduler_app.authoring.polling import Mode, ask, softened
 from scheduler_app.authoring.sensors import RUN_ENDS, Waiting
 from scheduler_app.authoring.sources import Part
 from scheduler_app.authoring.template import Template
-from scheduler_app.authoring.wiring import Step
+from scheduler_app.authoring.wiring import Step, leaves_in
+from scheduler_app.rules.definition import RUN_ID_RULE
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.run_keys import check_run_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from scheduler_app.authoring.building import Building
     from scheduler_app.authoring.context import Context
@@ -58,11 +63,11 @@ class TriggerFlow(Waiting):
 
     def execute(self, ctx: Context) -> Any:
         """The run is there; where that is wanted, it has ended."""
-        how, date = self.polling(), self.logical_date
+        how = self.polling()
         child = ctx.trigger_flow(
             self.flow_id,
             conf=self.conf,
-            logical_date=datetime.fromisoformat(date) if isinstance(date, str) else date,
+            logical_date=checked_date(self.logical_date),
             run_id=self.run_id,
             note=self.note,
             key=KEY,
@@ -107,6 +112,10 @@ class TriggerFlow(Waiting):
             "on_stop": lambda value: one_of(OnStop, "on_stop", value),
             "conf": _checked_conf,
             "states": _checked_states,
+            "logical_date": checked_date,
+            "run_id": _checked_run_id,
+            "wait": lambda value: _checked_flag("wait", value),
+            "fail_when_paused": lambda value: _checked_flag("fail_when_paused", value),
         }
         for name, check in checks.items():
             value = getattr(self, name)
@@ -126,6 +135,25 @@ def _checked_conf(value: Any) -> None:
         isinstance(value, dict) and all(isinstance(key, str) for key in value)
     ):
         raise InvalidInput(f"conf={value!r:.80}: give a dict from names to values, or a result.")
+    if value is not None and next(leaves_in(value), None) is None:
+        try:
+            plain_conf(value)
+        except InvalidInput as wrong:
+            raise InvalidInput(f"conf={value!r:.80}: {wrong}") from None
+
+
+def _checked_run_id(value: Any) -> None:
+    if value is None:
+        return
+    try:
+        check_run_key(value)
+    except InvalidInput:
+        raise InvalidInput(f"run_id={value!r:.80}: give run_id {RUN_ID_RULE}.") from None
+
+
+def _checked_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name}={value!r:.80}: give {name} True or False.")
 
 
 def _checked_states(value: Any) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from scheduler_app.rules.definition import FLOW_OR_TASK_ID, ID_RULE
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.rules.run_keys import check_run_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,11 +124,18 @@ class RunTrigger(Trigger):
     def __post_init__(self) -> None:
         if (self.run_id is None) == (self.logical_date is None):
             raise InvalidInput("RunTrigger takes either run_id=... or logical_date=....")
-        if self.logical_date is not None and self.logical_date.tzinfo is None:
-            raise InvalidInput("RunTrigger takes a logical_date with a time zone.")
-        for name in (self.flow_id, self.task_id):
-            if name is not None and not FLOW_OR_TASK_ID.fullmatch(name):
-                raise InvalidInput(f"{name!r} is no id of a flow or task: {ID_RULE}.")
+        if self.logical_date is not None and (
+            not isinstance(self.logical_date, datetime) or self.logical_date.tzinfo is None
+        ):
+            raise InvalidInput(
+                "RunTrigger takes a logical_date with a time zone, datetime(..., tzinfo=...), not"
+                f" {self.logical_date!r:.80}."
+            )
+        for name in (self.flow_id, *(() if self.task_id is None else (self.task_id,))):
+            if not isinstance(name, str) or not FLOW_OR_TASK_ID.fullmatch(name):
+                raise InvalidInput(f"{name!r:.300} is no id of a flow or task: {ID_RULE}.")
+        if self.run_id is not None:
+            check_run_key(self.run_id)
 
     def told(self) -> str:
         """Which run or task, in words."""
@@ -204,7 +212,12 @@ class FileTrigger(PollTrigger):
     is_quick = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", os.fspath(self.path))
+        try:
+            object.__setattr__(self, "path", os.fspath(self.path))
+        except TypeError:
+            raise InvalidInput(
+                f"FileTrigger takes path, a text or a Path, not {self.path!r:.80}."
+            ) from None
         super().__post_init__()
 
     def look(self) -> str | None:
@@ -228,8 +241,12 @@ class HttpTrigger(PollTrigger):
     answer_within: timedelta = timedelta(seconds=10)
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise InvalidInput(f"HttpTrigger takes an http or https address, not {self.url!r}.")
+        if not isinstance(self.url, str) or not self.url.startswith(("http://", "https://")):
+            raise InvalidInput(f"HttpTrigger takes an http or https address, not {self.url!r:.80}.")
+        if not all(isinstance(one, int) for one in self.statuses):
+            raise InvalidInput(
+                f"HttpTrigger takes statuses, a list of numbers, not {self.statuses!r:.80}."
+            )
         super().__post_init__()
 
     def look(self) -> dict[str, Any] | None:
@@ -271,6 +288,14 @@ class SqlTrigger(PollTrigger):
     connection: str
     parameters: Sequence[Any] = ()
     driver: str = "psycopg"
+
+    def __post_init__(self) -> None:
+        for name in ("sql", "connection", "driver"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidInput(
+                    f"SqlTrigger takes {name}, a text, not {getattr(self, name)!r:.80}."
+                )
+        super().__post_init__()
 
     def look(self) -> list[Any] | None:
         """The row, once there is one; a database that is away is asked again."""

@@ -94,6 +94,17 @@ class Step:
     def __format__(self, spec: str) -> NoReturn:
         self._refuse_use("made into text")
 
+    def __str__(self) -> NoReturn:  # noqa: PLE0307 - refuses
+        self._refuse_use("made into text")
+
+    def __eq__(self, other: object) -> bool:
+        # Where it is looked for among other steps, it is itself and no other.
+        if not isinstance(other, Step):
+            self._refuse_use("compared")
+        return self is other
+
+    __hash__ = object.__hash__
+
     def _refuse_use(self, verb: str) -> NoReturn:
         raise refuse(
             f"The result of task {self.task_id!r} is {verb} while the flow is being built, before "

@@ -72,8 +72,10 @@ def may_define_flows(file: Path) -> bool:
     """Whether loading the file is worth a process."""
     try:
         source = file.read_bytes().lower()
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True  # loading it tells why it cannot be read
     return any(mark in source for mark in MARKS)
 
 

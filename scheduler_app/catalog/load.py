@@ -151,5 +151,8 @@ def _without_answer(
         remedy = "Find what crashes the interpreter: an extension module, or a kill."
     else:
         message = f"It ended its process with exit code {returncode} while it was loaded."
-        remedy = "Take os._exit out of the file's top level."
+        remedy = (
+            "Take what ends the process, closes its files or changes the standard library"
+            " (os._exit, os.close) out of the file."
+        )
     return {"file": path, "line": 1, "message": message, "remedy": remedy}

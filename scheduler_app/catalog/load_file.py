@@ -8,6 +8,7 @@ input is the parent's hand: when it closes, the parent is gone and this process 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import resource
@@ -24,6 +25,7 @@ from scheduler_app.rules.definition import to_dict
 from scheduler_app.rules.errors import DefinitionError, InvalidInput
 
 CPU_LIMIT_FACTOR: Final = 3  # an orphan that nobody kills ends by itself
+MEMORY_SHARE_MAX: Final = 0.5  # of the machine's: schedulers and workers need the rest
 MESSAGE_CHARACTERS_MAX: Final = 2000
 
 
@@ -33,12 +35,24 @@ def main(arguments: list[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     seconds = int(float(limit_s) * CPU_LIMIT_FACTOR) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    _bound_memory()
     out = int(descriptor)
     answer = json.dumps(_answer(folder, path)).encode()
     data = len(answer).to_bytes(8, "big") + answer
     while data:
         data = data[os.write(out, data) :]
     os._exit(0)
+
+
+def _bound_memory() -> None:
+    """A file that takes ever more memory fails by itself; where it does not, it is the first to go."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = int(total * MEMORY_SHARE_MAX)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or hard > limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    with contextlib.suppress(OSError):  # no such file outside Linux
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _end_with_parent() -> None:
@@ -76,11 +90,13 @@ def _answer(folder: Path, path: str) -> dict[str, Any]:
 
 
 def _faults(error: BaseException, folder: Path, path: str) -> list[dict[str, Any]]:
-    place = Place(file=str(folder / path), line=_line_of(error, folder))
+    place = _place_of(error, folder, Place(file=str(folder / path), line=1))
     if isinstance(error, DefinitionError):
         return [_inside(folder, fault) for fault in faults_of(error, place)]
     if isinstance(error, SyntaxError):
-        message, remedy = f"Syntax error: {error.msg}.", "Correct the line."
+        is_text = "codec can't decode" in str(error.msg)
+        message = f"Syntax error: {str(error.msg).rstrip('.')}."
+        remedy = "Save the file as UTF-8." if is_text else "Correct the line."
         place = Place(file=error.filename or place.file, line=error.lineno or 1)
     elif isinstance(error, SystemExit):
         message = f"It calls sys.exit({error.code!r}) while it is loaded."
@@ -88,21 +104,46 @@ def _faults(error: BaseException, folder: Path, path: str) -> list[dict[str, Any
     elif isinstance(error, InvalidInput):
         message, remedy = str(error), "Make the bundle smaller."
     else:
-        text = "".join(traceback.format_exception_only(error)).strip()
-        message = f"It raises while it is loaded: {text}"
-        remedy = "Make the file importable; code that needs the outside belongs into a task."
+        message = f"It raises while it is loaded: {_text_of(error)}"
+        remedy = _remedy_of(error, folder)
     fault = Fault(file=place.file, line=place.line, message=message, remedy=remedy)
     return [_inside(folder, fault)]
 
 
-def _line_of(error: BaseException, folder: Path) -> int:
+def _text_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception_only(error)).strip()
+    except Exception:  # noqa: BLE001 - user code may have broken what this needs
+        return type(error).__name__
+
+
+def _remedy_of(error: BaseException, folder: Path) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"Install {error.name} where schedulers and workers run, or put the module into the flow"
+            " folder."
+        )
+    if isinstance(error, ImportError):
+        if "relative import" in str(error):
+            return "Files of a flow folder are modules by their own names: write import helpers."
+        if str(error.path or "").startswith(str(folder.resolve())):
+            return (
+                "Correct the name. If the two files import each other, move what both need into a"
+                " third."
+            )
+    if isinstance(error, MemoryError):
+        return "A flow file only defines flows: move what needs so much memory into a task."
+    return "Make the file importable; code that needs the outside belongs into a task."
+
+
+def _place_of(error: BaseException, folder: Path, otherwise: Place) -> Place:
     """The innermost line of the flow folder that the error came through."""
     inside = [
-        frame.lineno
+        Place(file=frame.filename, line=frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename.startswith(str(folder.resolve())) and frame.lineno
+        if frame.filename.startswith(f"{folder.resolve()}/") and frame.lineno
     ]
-    return inside[-1] if inside else 1
+    return inside[-1] if inside else otherwise
 
 
 def _inside(folder: Path, fault: Fault) -> dict[str, Any]:

@@ -22,10 +22,12 @@ from scheduler_app.rules.roles import Picks, Role, Running
 from scheduler_app.rules.run_retry import RunRetryPolicy, policy_from
 
 FORMAT: Final = 1  # grows when the stored shape changes in a way that from_dict must know
-FLOW_OR_TASK_ID: Final = re.compile(r"[\w.-]{1,250}")
-RUN_ID: Final = re.compile(r"[A-Za-z0-9_.~:+-]{1,250}")
-ID_RULE: Final = "1 to 250 letters, digits, '_', '.' or '-'"
-RUN_ID_RULE: Final = "1 to 250 of A-Z a-z 0-9 _ . ~ : + -"
+ID_CHARACTERS_MAX: Final = 250
+# "." and ".." alone would be lost on the way: every browser takes them out of an address.
+FLOW_OR_TASK_ID: Final = re.compile(r"(?!\.{1,2}(?:/|\Z))[\w.-]{1,250}")
+RUN_ID: Final = re.compile(r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_.~:+-]{1,250}")
+ID_RULE: Final = "1 to 250 letters, digits, '_', '.' or '-' (not '.' or '..' alone)"
+RUN_ID_RULE: Final = "1 to 250 of A-Z a-z 0-9 _ . ~ : + - (not . or .. alone)"
 
 
 # What a deadline is counted from.

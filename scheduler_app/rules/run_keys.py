@@ -35,7 +35,7 @@ def triggered_run_key(idempotency_key: str, *, budget_start: int, key: str, try_
 
 def check_run_key(run_key: str) -> str:
     """The same key. Raises ``InvalidInput`` with the rule if it is outside it."""
-    if not RUN_ID.fullmatch(run_key):
-        message = f"run_id {run_key[:300]!r} is not allowed: {RUN_ID_RULE}"
+    if not isinstance(run_key, str) or not RUN_ID.fullmatch(run_key):
+        message = f"run_id {run_key!r:.300} is not allowed: {RUN_ID_RULE}"
         raise InvalidInput(message, field="run_id")
     return run_key

@@ -303,3 +303,16 @@ def test_elapsed_goes_on_while_it_waits_in_each_mode(mode: Any) -> None:
         late()
 
     assert f.test(at=AT).results["late"] == 3 * MINUTE
+
+
+def test_a_poke_that_is_a_coroutine_is_waited_for() -> None:
+    class Slow(Sensor):
+        async def poke(self, ctx: Context) -> bool:
+            return ctx.resume_index == 2
+
+    @flow
+    def f() -> None:
+        Slow()
+
+    done = f.test()
+    assert [one.outcome for one in done.of("Slow")] == ["rescheduled", "rescheduled", "success"]
