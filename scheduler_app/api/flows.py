@@ -46,6 +46,7 @@ class FlowSerializer(StandingSerializer):
     path = serializers.CharField()
     next_interval_start = serializers.DateTimeField(allow_null=True)
     next_interval_end = serializers.DateTimeField(allow_null=True)
+    in_line_from = serializers.DateTimeField(allow_null=True)
     last_interval_start = serializers.DateTimeField(allow_null=True)
     last_interval_end = serializers.DateTimeField(allow_null=True)
     frozen_at = serializers.DateTimeField(allow_null=True)

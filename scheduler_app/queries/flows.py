@@ -60,6 +60,7 @@ class FlowRow(lens.Standing):
     next_interval_end: datetime | None  # when the next run is due
     last_interval_start: datetime | None
     last_interval_end: datetime | None
+    in_line_from: datetime | None  # dates due from here on wait for room under max_active_runs
     frozen_at: datetime | None
     removed_at: datetime | None
     created_at: datetime

@@ -29,6 +29,7 @@ OF_POOL: Final = (
     capacity.TASK_LIMIT,
     capacity.TASK_RUN_LIMIT,
     capacity.KEY_LIMIT,
+    capacity.KEY_KEPT,
     capacity.QUEUE_FULL,
     capacity.TICK_LIMIT,
 )
@@ -125,7 +126,7 @@ def what_is_waited_for(wait: Mapping[str, Any] | None, *, of: Slots) -> Slots | 
             return Slots(flow=of.flow, task=of.task)
         case capacity.TASK_RUN_LIMIT:
             return Slots(run=of.run, task=of.task)
-        case capacity.KEY_LIMIT:
+        case capacity.KEY_LIMIT | capacity.KEY_KEPT:
             return Slots(key=str((wait or {}).get("about", "")))
         case capacity.QUEUE_FULL:
             return Slots(queue=of.queue)
@@ -162,7 +163,7 @@ def waiters(
     offset: int = 0,
 ) -> Places[WaiterRow]:
     """Who waits, in order. Raises ``InvalidInput`` for a page that there cannot be."""
-    codes = [capacity.KEY_LIMIT] if key is not None else list(OF_POOL)
+    codes = [capacity.KEY_LIMIT, capacity.KEY_KEPT] if key is not None else list(OF_POOL)
     rows, total = _read(
         sql.load("waiting_for_slots"),
         {"pool": pool, "key": key, "codes": codes},

@@ -4,7 +4,7 @@ Priority is strict, over all pools. Among equals the lines take turns: a line is
 in one pool, and the one that was served longest ago, or waits longest, comes first. Whoever does not fit
 is passed over, so that nothing full holds up anything else; but a task instance that has waited for
 the slots of its pool for ``KEPT_AFTER_S`` has what becomes free in it kept for it, so that smaller ones
-cannot overtake it for ever.
+cannot overtake it for ever; and so have the keys of one that waits for several things at once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ FLOW_LIMIT: Final = "flow_limit"
 TASK_LIMIT: Final = "task_limit"
 TASK_RUN_LIMIT: Final = "task_run_limit"
 KEY_LIMIT: Final = "key_limit"
+KEY_KEPT: Final = "key_kept"
 QUEUE_FULL: Final = "queue_full"
 TICK_LIMIT: Final = "tick_limit"
 
@@ -85,7 +86,7 @@ class Wait:
 
     code: str  # one of those above
     detail: str  # a sentence with the numbers
-    about: str = ""  # the key that is full, or the task instance that slots are kept for
+    about: str = ""  # the key that is full or kept, or the task instance that slots are kept for
     # What of the detail lasts: where it changes, so does what is told. Not what is free just now.
     sign: str = ""
 
@@ -199,6 +200,7 @@ class _Left:
         self._sizes = room.pool_sizes
         self._old = now - timedelta(seconds=KEPT_AFTER_S)
         self._kept: dict[str, tuple[Kind, Ready]] = {}  # pool -> for whom
+        self._kept_keys: dict[str, tuple[Kind, Ready]] = {}  # key -> for whom
 
     def take(self, kind: Kind) -> None:
         """One of this kind has what it needs."""
@@ -233,10 +235,15 @@ class _Left:
             )
         if (wait := self._limit_of(kind)) is not None:
             return wait
+        if (wait := self._key_of(kind)) is not None:
+            if wait.code == KEY_LIMIT and one.since <= self._old:
+                self._keep_keys(kind, one)
+            return wait
         if kind.slots > self._pools[kind.pool]:
             free = max(0, self._pools[kind.pool])
             if one.since <= self._old and kind.pool not in self._kept:
                 self._kept[kind.pool] = (kind, one)
+                self._keep_keys(kind, one)
             return Wait(
                 code=POOL_FULL,
                 detail=f"It needs {told_slots(kind.slots)} of pool {kind.pool!r}, which has {free} free.",
@@ -258,6 +265,12 @@ class _Left:
                 detail=f"Enough deliveries wait in queue {kind.queue!r} for its workers.",
             )
         return None
+
+    def _keep_keys(self, kind: Kind, one: Ready) -> None:
+        """What it needs besides does not go to others before it has all of it, if it ever can."""
+        if all(slots for _, slots in kind.keys):
+            for key, _ in kind.keys:
+                self._kept_keys.setdefault(key, (kind, one))
 
     def _limit_of(self, kind: Kind) -> Wait | None:
         if self._runs.get(kind.run_id, 0) < 1:
@@ -289,6 +302,9 @@ class _Left:
                     " max_active_per_run allows."
                 ),
             )
+        return None
+
+    def _key_of(self, kind: Kind) -> Wait | None:
         for key, slots in kind.keys:
             if self._keys.get(key, 0) >= slots:
                 taken = "has no slots" if not slots else f"has {told_slots(slots)}, all taken"
@@ -297,6 +313,18 @@ class _Left:
                     detail=f"It needs a slot of key {key!r}, which {taken}.",
                     about=key,
                     sign=f"of {slots}",
+                )
+        for key, _ in kind.keys:
+            if (kept := self._kept_keys.get(key)) is not None:
+                other, first = kept
+                return Wait(
+                    code=KEY_KEPT,
+                    detail=(
+                        f"The free slots of key {key!r} are kept for task {other.task_id!r} of flow"
+                        f" {other.flow_id!r}, which needs more than them and waits longer."
+                    ),
+                    about=key,
+                    sign=str(first.ti_id),
                 )
         return None
 

@@ -338,6 +338,7 @@ _HELD_WORDS: Final[dict[str, str]] = {
     capacity.TASK_LIMIT: "the places of its task",
     capacity.TASK_RUN_LIMIT: "the places of its task",
     capacity.KEY_LIMIT: "the slots of the key",
+    capacity.KEY_KEPT: "the slots of the key",
 }
 
 

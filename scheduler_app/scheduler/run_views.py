@@ -271,7 +271,8 @@ _COLUMNS: Final = (
     "i.run_id, i.id, i.task_id, i.map_index, i.state, i.try_number, i.resume_index, i.dispatch_no,"
     " i.attempt_id, i.held_by IS NOT NULL, i.pool, i.pool_slots, i.queue, i.priority,"
     " i.next_retry_at, CASE WHEN i.wait IS NULL THEN '' ELSE concat_ws(':', i.wait->>'code',"
-    "  coalesce(i.wait->>'about', ''), coalesce(i.wait->>'sign', '')) END, i.is_open"
+    "  coalesce(i.wait->>'about', ''), coalesce(i.wait->>'sign', '')) END, i.is_open,"
+    " CASE WHEN i.state = 'scheduled' THEN (i.wait->>'since')::timestamptz END"
 )
 _SELECT: Final = f"SELECT {_COLUMNS} FROM task_instance i"  # noqa: S608 - names of ours
 # Of what is with workers or triggers nothing but these is looked at before it moves on.
@@ -307,7 +308,8 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
         priority=row[13],
         next_retry_at=row[14],
         wait_mark=row[15],
-        ready_since=old.ready_since if old is not None and _waits_on(old.state, state) else None,
+        # Whoever reads it for the first time goes on with the wait that was noted.
+        ready_since=(old and _waits_on(old.state, state) and old.ready_since) or row[17],
     )
     view.put(found, is_open=row[16])
 

@@ -127,6 +127,7 @@ def freeze(
             [done.freeze_id, done.at, ids],
         )
         done.held = len(ids)
+        cursor.execute(_GIVE_KEYS_BACK, [ids])
         revise_runs(connection, ti_ids=ids)
         if mode is Mode.HARD:
             cursor.execute(
@@ -319,6 +320,20 @@ _HAND_OVER: Final = (
     " UPDATE task_instance i SET held_by = n.holder FROM n"
     " WHERE i.id = n.id AND n.holder IS NOT NULL"
 )
+
+# A pool does not count what is queued and held, and a thaw waits for its room; how many slots a key has
+# only a dispatch knows, so that who holds some is dispatched anew. No budget is used.
+_GIVE_KEYS_BACK: Final = """
+WITH t AS (
+  UPDATE task_instance i SET state = 'scheduled' FROM attempt p
+   WHERE i.id = ANY(%s) AND i.state = 'queued' AND p.id = i.attempt_id AND p.state = 'issued'
+     AND p.limit_keys <> '[]'
+  RETURNING i.attempt_id)
+UPDATE attempt p
+   SET state = 'ended', is_live = false, outcome = 'lost', ended_at = clock_timestamp(),
+       outcome_reason = 'frozen before a worker took it; its slots of keys went back'
+  FROM t WHERE p.id = t.attempt_id
+"""
 
 # In the order in which they would have been claimed; who does not fit holds up who comes after it.
 _GOES_ON: Final = """

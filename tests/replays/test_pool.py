@@ -10,10 +10,13 @@ import pytest
 from django.utils import timezone
 
 from scheduler_app.models import Attempt, Audit, KeyLimit, Pool, TaskInstance
+from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.key_limits import remove_limit, set_limit
 from scheduler_app.operations.pools import change_pool, delete_pool
 from scheduler_app.operations.terminate import terminate_task_instance
+from scheduler_app.operations.thaw import thaw
 from scheduler_app.queries import slots
+from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.queries.why import why_of
 from scheduler_app.rules import capacity
@@ -335,6 +338,45 @@ def test_a_limit_holds_for_each_key_over_all_flows_and_operators_can_change_it(
         "limit.set",
         "limit.remove",
     ]
+
+
+def test_who_waits_keeps_its_place_when_another_scheduler_takes_over(world: World) -> None:
+    Pool.objects.create(name="two", slots=2)
+    small = world.flow("small", many(9, pool="two"))
+    big = world.run(world.flow("big", many(1, "big", pool="two", pool_slots=2)))
+    runs = [world.run(small), big]
+    first = started(world, runs[0])
+    assert len(first) == 2
+    assert started(world, *runs) == []
+    waits = TaskInstance.objects.get(run_id=big)
+    assert waits.wait is not None
+    waits.wait["since"] = (timezone.now() - timedelta(seconds=31)).isoformat()
+    waits.save()
+    world.ticker = ticks.Ticker(world.leases)  # it knows nothing but the rows
+    finish(world, first[:1])
+    assert started(world, *runs) == [], "the slot is kept for it"
+    finish(world, first[1:])
+    assert [m.run_id for m in started(world, *runs)] == [big]
+
+
+def test_what_is_frozen_in_a_queue_gives_its_slots_of_keys_back(world: World) -> None:
+    limit = (LimitDefinition(key="customer:acme", slots=1),)
+    runs = [world.run(world.flow(name, many(1, limits=limit))) for name in ("f", "g")]
+    world.tick(runs[0])
+    (queued,) = world.messages
+    freeze(scope_kind="run", scope_id=runs[0], **WHY)
+    (other,) = started(world, *runs)
+    assert other.run_id == runs[1], "the frozen one holds nothing"
+    assert world.claim(queued) is None, "and its delivery is refused"
+    thaw(scope_kind="run", scope_id=runs[0], **WHY)
+    assert started(world, *runs) == [], "it waits for its key as others do"
+    finish(world, [other])
+    (again,) = started(world, *runs)
+    ti = TaskInstance.objects.get(pk=queued.ti_id)
+    assert (again.ti_id, ti.try_number, ti.infra_losses) == (queued.ti_id, 1, 0)
+    finish(world, [again])
+    assert TaskInstance.objects.get(pk=queued.ti_id).state == "success"
+    assert all(not row.differences for row in compare())
 
 
 @pytest.mark.parametrize("key", ["", " a", "a*b", "x" * 251])

@@ -218,6 +218,7 @@ class Command(BaseCommand):
             ("schedule", flows.schedule_in_words(row)),
             *(policies(version.graph()) if version else ()),
             ("next run", None if row.is_paused else row.next_interval_end),
+            *((("waits since", row.in_line_from),) if row.in_line_from else ()),
             *((f"fires {number}", at) for number, at in enumerate(times, 1)),
             ("version", row.version),
             ("file", f"{row.folder}/{row.path}"),

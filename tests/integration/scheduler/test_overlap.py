@@ -18,7 +18,9 @@ from scheduler_app.models import (
     TaskInstance,
 )
 from scheduler_app.operations.pause_flow import set_paused
+from scheduler_app.queries import flows
 from scheduler_app.queries.audit_visibility import compare
+from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.visibility import explain
 from scheduler_app.scheduler.create_runs import FLOWS_MAX, create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.failing_flows import pause_failing
@@ -208,7 +210,9 @@ def test_dates_that_came_due_at_the_limit_wait_and_none_is_left_out_without_catc
     # Three more come due while that run goes on; the limit is met when the first of them does.
     _pass_hours(1)
     assert _create(world, raw) == []
-    assert Flow.objects.get().in_line_from is not None
+    flow = Flow.objects.get()
+    assert flow.in_line_from == flow.next_interval_end
+    assert flows.one(EVERYTHING, "f").in_line_from == flow.in_line_from, "and it is told"
     _pass_hours(2)
     for number in range(1, 4):
         assert _create(world, raw) == []

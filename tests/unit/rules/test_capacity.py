@@ -190,6 +190,24 @@ def test_a_wait_is_told_anew_where_its_numbers_change_for_good_and_not_for_what_
     assert sign(of_pool(9, 1)) == sign(of_pool(9, 2))
 
 
+def test_keys_are_kept_for_one_that_waits_long_for_several_and_can_start_some_day() -> None:
+    both = (("a", 1), ("b", 1))
+    old, other = candidate(1, since_s=-31, keys=both), candidate(2, keys=both[:1])
+    given = room(keys={"b": 1})
+    found = choose([old, other], given)
+    assert found.chosen == ()
+    assert (found.waiting[2].code, found.waiting[2].about) == ("key_kept", "a")
+    assert "kept for task 't' of flow 'f'" in found.waiting[2].detail
+    young = candidate(1, since_s=-29, keys=both)
+    assert choose([young, other], given).chosen == (2,)
+    stopped = candidate(1, since_s=-31, keys=(("a", 1), ("b", 0)))
+    assert choose([stopped, other], given).chosen == (2,), "what is stopped keeps nothing back"
+    # One that waits for a pool keeps its keys as well, or both are never free at once.
+    full = room(pools={"default": 1, "etl": 0}, pool_sizes={"default": 9, "etl": 1})
+    in_pool = candidate(1, since_s=-31, pool="etl", keys=both[:1])
+    assert choose([in_pool, other], full).chosen == ()
+
+
 def test_a_key_without_slots_stops_everything_of_it() -> None:
     assert waiting([candidate(1, keys=(("customer:acme", 0),))], room()) == {1: "key_limit"}
 

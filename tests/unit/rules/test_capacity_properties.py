@@ -145,6 +145,13 @@ def test_nobody_waits_for_something_that_has_room(
             assert big[1].since <= NOW - timedelta(seconds=capacity.KEPT_AFTER_S)
             assert big[0].priority >= kind.priority
             continue
+        if wait.code == capacity.KEY_KEPT:
+            (first,) = [(k, o) for k, o in found if o.ti_id == int(wait.sign)]
+            assert {wait.about} <= {key for key, _ in kind.keys} & {key for key, _ in first[0].keys}
+            assert first[1].since <= NOW - timedelta(seconds=capacity.KEPT_AFTER_S)
+            assert first[0].priority >= kind.priority
+            assert first[1].ti_id in choice.waiting
+            continue
         assert not is_within(room, [*chosen, kind]), f"{wait.code}, though all has room"
 
 
@@ -230,3 +237,57 @@ def test_every_flow_and_size_is_served_in_bounded_rounds(
                 ids += 1
                 ready[kind.flow_id] = Ready(now, ids)
     assert longest <= timedelta(seconds=capacity.KEPT_AFTER_S + (size + 2) * len(flows))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sets(st.sampled_from("abc"), min_size=1),
+            st.sampled_from("pq"),
+            st.integers(1, 3),
+            st.integers(1, 4),
+        ),
+        min_size=2,
+        max_size=6,
+    ),
+    st.integers(1, 2),
+)
+def test_whoever_needs_several_keys_is_served_in_bounded_rounds(
+    flows: list[tuple[set[str], str, int, int]], slots: int
+) -> None:
+    """Each flow has always one more ready, in its pool, of so many slots and lasting so many rounds."""
+    ready = {place: Ready(NOW, place) for place in range(len(flows))}
+    served: dict[Line, datetime] = {}
+    running: list[tuple[datetime, int]] = []
+    now, ids = NOW, len(flows)
+    longest = timedelta()
+    for _ in range(400):
+        now += timedelta(seconds=1)
+        running = [(until, place) for until, place in running if until > now]
+        found = []
+        for place, one in ready.items():
+            keys, pool, size, _ = flows[place]
+            limits = tuple((key, slots) for key in sorted(keys))
+            found.append((Kind(1, f"f{place}", "t", pool, size, 0, "q", limits), one))
+        taken = Counter[str]()
+        held = Counter[str]()
+        for _, place in running:
+            taken[flows[place][1]] += flows[place][2]
+            held.update(flows[place][0])
+        room = Room(
+            pools={pool: 3 - taken[pool] for pool in "pq"},
+            pool_sizes={"p": 3, "q": 3},
+            runs={1: 99},
+            queues={"q": 99},
+            keys=held,
+        )
+        choice = choose(found, room, now=now, served=served)
+        served.update(dict.fromkeys(choice.served, now))
+        for place, (_, one) in enumerate(found):
+            longest = max(longest, now - one.since)
+            if one.ti_id in choice.chosen:
+                running.append((now + timedelta(seconds=flows[place][3]), place))
+                ids += 1
+                ready[place] = Ready(now, ids)
+    assert longest <= timedelta(seconds=capacity.KEPT_AFTER_S + 12 * len(flows))

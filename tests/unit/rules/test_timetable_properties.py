@@ -335,3 +335,52 @@ def test_a_range_of_dates_in_two_parts_is_the_range_as_a_whole(
     ]
     assert parts == whole
     assert all(timetable.interval_from(definition, found.start) == found for found in whole[:5])
+
+
+@given(
+    long_schedules,
+    st.sampled_from(ZONES),
+    instants | changes,
+    st.one_of(st.none(), st.integers(1, 20_000)),
+    st.integers(1, 20_000),
+    st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 3)), min_size=1, max_size=12),
+)
+def test_of_those_that_stand_in_line_none_is_left_out_and_none_comes_twice(
+    schedule: Schedule,
+    zone: str,
+    start: datetime,
+    window: int | None,
+    before: int,
+    looks: list[tuple[int, int]],
+) -> None:
+    """Whatever catch-up says, and however rarely there is room for one more run."""
+    definition = _definition(
+        schedule,
+        zone,
+        start,
+        catchup=window is not None,
+        catchup_window_s=None if window is None else 60.0 * window,
+    )
+    now = start + before * MINUTE
+    first = timetable.next_interval_of(definition, last=None, now=now)
+    if first is None:
+        return
+    now = max(now, first.end)  # when the limit is met
+    made: list[DataInterval] = []
+    for minutes, room in looks:
+        now += minutes * MINUTE
+        for _ in range(room):
+            last = made[-1] if made else None
+            following = timetable.next_interval_of(
+                definition, last=last, now=now, in_line_from=first.end
+            )
+            if following is None or following.end > now:
+                break
+            made.append(following)
+    if not made:
+        return
+    due = timetable.intervals_between(
+        definition, first=made[0].start, last=made[-1].start, at_most=len(made) + 1
+    )
+    assert made == due, "all from the first on, and each once"
+    assert made[0].start <= first.start, "the one that met the limit is among them"
