@@ -362,12 +362,6 @@ def plainly(value: object) -> str:
 
 
 @register.filter
-def beside(cells: Sequence[object], names: Sequence[str]) -> list[tuple[str, object]]:
-    """Each cell of a row with the name of its column."""
-    return list(zip(names, cells, strict=False))
-
-
-@register.filter
 def markdown(text: object) -> SafeString:
     """A note in Markdown, as HTML that cannot do anything."""
     return rendered(str(text))

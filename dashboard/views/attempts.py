@@ -8,7 +8,7 @@ from django.http import HttpResponse
 
 from dashboard import answer, listing
 from dashboard.logs import log_of
-from scheduler_app.queries import attempts, executor_events, leadership, logs, saving
+from scheduler_app.queries import artifacts, attempts, executor_events, leadership, logs, saving
 from scheduler_app.queries.filters import AttemptFilter, EventFilter
 from scheduler_app.rules import errors
 from scheduler_app.rules.states import AttemptKind
@@ -82,6 +82,7 @@ def attempt_detail(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
         "log": log_of(reading, attempt),
         "near": leadership.near_attempt(reading.scope, attempt_id),
         "pushed": saving.pushed_by(attempt_id),
+        "artifacts": artifacts.of_attempt(attempt_id) if attempt.ti else (),
     }
     topics = ["runs"]
     if attempt.ti:

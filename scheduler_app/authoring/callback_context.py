@@ -110,6 +110,10 @@ class ReportedError(Exception):
         return self.message
 
 
+# Where a name without a module is looked for, beside what is built in.
+_PUBLIC: Final = ("scheduler_app.authoring", "scheduler_app.rules.errors")
+
+
 def exception_of(error: Mapping[str, Any] | None, otherwise: str | None) -> ReportedError | None:
     """The exception of a failure; without an error of user code, one that says ``otherwise``."""
     if error is None:
@@ -123,7 +127,8 @@ def exception_of(error: Mapping[str, Any] | None, otherwise: str | None) -> Repo
 
 def _kind_of(name: str) -> type[ReportedError]:
     module, _, short = name.rpartition(".")
-    original = getattr(sys.modules.get(module) if module else builtins, short, None)
+    homes = [sys.modules.get(module)] if module else [builtins, *map(sys.modules.get, _PUBLIC)]
+    original = next((getattr(one, short) for one in homes if hasattr(one, short)), None)
     bases: tuple[type, ...] = (ReportedError,)
     if isinstance(original, type) and issubclass(original, Exception):
         bases = (ReportedError, original)

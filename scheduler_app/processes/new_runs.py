@@ -87,7 +87,10 @@ def flow_now(connection: psycopg.Connection[Any], flow_id: str) -> FlowNow:
         )
         flow = cursor.fetchone()
     if flow is None:
-        message = f"no flow is called {flow_id!r}"
+        message = (
+            f"no flow is called {flow_id!r}; `manage.py flows list` has those that there are, and a"
+            " fault in its file may keep it from being one"
+        )
         raise NotFound(message, field="flow_id")
     if flow["removed_at"] is not None:
         message = f"flow {flow_id!r} was removed: its file no longer defines it"

@@ -42,6 +42,13 @@ def of_task(ti: TaskInstanceRow) -> list[ArtifactRow]:
     return found
 
 
+def of_attempt(attempt_id: UUID) -> list[ArtifactRow]:
+    """What this attempt, which the reader has, published, by key; whatever later ones published."""
+    rows = Artifact.objects.filter(attempt_id=attempt_id).order_by("key", "id")[:READ_MAX]
+    found = rows.values("key", "kind", "title", "body", "try_number", "attempt_id", "at")
+    return [ArtifactRow(**row, is_newest=True) for row in found]
+
+
 def newest(rows: list[ArtifactRow]) -> list[ArtifactRow]:
     """Of each key the newest, by key."""
     return sorted((row for row in rows if row.is_newest), key=lambda row: row.key)

@@ -262,16 +262,11 @@ def failure_of(error: BaseException) -> retry.Failure:
 
 
 # Of what is known by its name alone.
+# What authors import has its public name, and what this product refuses is told by its message.
 _PLAIN_MODULES: Final = frozenset(
-    {
-        "builtins",
-        __name__,
-        "scheduler_app.worker.guard",
-        "scheduler_app.authoring.retrying",
-        "scheduler_app.authoring.child_runs",
-        "scheduler_app.authoring.sensors",
-    }
+    {"builtins", __name__, "scheduler_app.worker.guard", SchedulerError.__module__}
 )
+_AUTHORING: Final = "scheduler_app.authoring."
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -319,7 +314,7 @@ def masked(report: Report, hide: Callable[[str], str]) -> Report:
 
 def _name_of(kind: type) -> str:
     """The exception's name; its module with it unless it is built in or of this product."""
-    if kind.__module__ in _PLAIN_MODULES:
+    if kind.__module__ in _PLAIN_MODULES or kind.__module__.startswith(_AUTHORING):
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 

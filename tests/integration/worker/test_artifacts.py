@@ -58,9 +58,12 @@ def test_every_try_shows_what_it_published_and_the_newest_is_on_the_page(
     assert "Biscoe" in page
     assert "<h3>Try 2</h3>" in page
     assert "<script>alert" not in page
+    earlier = reader.get(f"/attempts/{first.attempt_id}/").content.decode()
+    assert "<h3>Try 1</h3>" in earlier
+    assert "Biscoe" not in earlier, "what its own attempt published, and nothing later"
     told = reader.get(f"/api/v1/task-instances/{first.ti_id}/")
-    if told.status_code == 200:
-        assert len(told.json()["artifacts"]) == 5
+    assert told.status_code == 200
+    assert len(told.json()["artifacts"]) == 5
 
 
 def test_an_attempt_that_was_replaced_shows_nothing_more(workshop: Workshop) -> None:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheduler_app.authoring import Task, callbacks, flow, group, task
+from scheduler_app.authoring import (
+    ChildRunFailed,
+    DeferralTimeout,
+    Task,
+    callbacks,
+    flow,
+    group,
+    task,
+)
 from scheduler_app.authoring.callback_context import (
     ReportedError,
     RunPicture,
@@ -184,6 +192,9 @@ def test_a_coroutine_is_run_to_its_end() -> None:
         ("KeyError", KeyError),
         ("UnicodeDecodeError", UnicodeDecodeError),
         ("scheduler_app.rules.errors.DefinitionError", DefinitionError),
+        ("DefinitionError", DefinitionError),
+        ("ChildRunFailed", ChildRunFailed),
+        ("DeferralTimeout", DeferralTimeout),
     ],
 )
 def test_the_exception_stands_for_the_one_that_was_raised(
