@@ -71,7 +71,10 @@ class Artifacts:
         columns: Sequence[str] = (),
         title: str = "",
     ) -> None:
-        """Rows that are dicts, or lists with ``columns``. Cells are shown as text or numbers."""
+        """Rows that are dicts, or lists with ``columns``. Cells are shown as text or numbers.
+
+        Without any rows it says so.
+        """
         taken = list(rows)
         if len(taken) > ROWS_MAX:
             raise InvalidInput(
@@ -80,8 +83,12 @@ class Artifacts:
                 key=key,
             )
         heads = [str(one)[:TITLE_CHARACTERS_MAX] for one in columns or _heads(taken)]
-        if not 0 < len(heads) <= COLUMNS_MAX:
+        if len(heads) > COLUMNS_MAX or (taken and not heads):
             message = f"Table {key!r} has {len(heads)} columns; give 1 to {COLUMNS_MAX}."
+            if not heads:
+                message = (
+                    f"Table {key!r} has no columns: give rows that are dicts, or columns=[...]."
+                )
             raise InvalidInput(message, key=key)
         body = {"columns": heads, "rows": [_row(key, row, columns or heads) for row in taken]}
         self._publish(key, TABLE, title, body)

@@ -429,7 +429,17 @@ class FunctionBody:
         if self.spread is not None:
             kwargs |= _spread(self.spread, kwargs, result_of)
         signature, of_data = of_function(self.function)
-        bound = of_data.bind(*args, **kwargs)
+        try:
+            bound = of_data.bind(*args, **kwargs)
+        except TypeError as error:
+            if self.spread is None:
+                raise
+            given = ", ".join(repr(name) for name in kwargs)
+            message = (
+                f"The element that it maps over does not fit: {error}. With it the task is given"
+                f" {given or 'nothing'}; it takes {of_data}."
+            )
+            raise InvalidInput(message) from None
         bound.apply_defaults()
         if CTX in signature.parameters:
             values = {**bound.arguments, CTX: ctx}

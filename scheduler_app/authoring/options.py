@@ -329,6 +329,7 @@ TASK_OPTIONS: Final[Mapping[str, tuple[str, Callable[[object], Any]]]] = {
     "retry_policies": ("retry_rules", retry_policies),
     "timeout": ("timeout_s", optional(positive_duration_s)),
     "suspect_factor": ("suspect_factor", optional(suspect_factor)),
+    "suspect_after": ("suspect_after_s", optional(positive_duration_s)),
     "pool": ("pool", name),
     "slots": ("pool_slots", whole_number(1, SLOTS_MAX)),
     "priority": ("priority", whole_number(-PRIORITY_MAX, PRIORITY_MAX)),

@@ -261,7 +261,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOp
     """The function as a task, with or without options: ``@task`` or ``@task(retries=3)``.
 
     Options: task_id, retries, retry_delay, backoff, max_retry_delay, jitter, retry_on, fail_on,
-    retry_policies, timeout, suspect_factor, pool, slots, priority, weight_rule, limit,
+    retry_policies, timeout, suspect_factor, suspect_after, pool, slots, priority, weight_rule, limit,
     max_active_per_flow, max_active_per_run, queue, trigger_rule, doc; on_execute_callback, on_retry_callback,
     on_success_callback, on_failure_callback, on_skipped_callback (each a function of the context,
     or a list of them). Durations are timedeltas or seconds.

@@ -119,6 +119,7 @@ class PlainTaskOptions(TypedDict, total=False):
     retry_policies: Mapping[OneException | tuple[OneException, ...], RetryRule] | None
     timeout: Duration | None
     suspect_factor: float | None
+    suspect_after: Duration | None
     pool: str
     slots: int
     priority: int

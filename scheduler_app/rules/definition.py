@@ -107,6 +107,7 @@ class TaskDefinition:
     retry_rules: tuple[RetryRule, ...] = ()
     timeout_s: float | None = None
     suspect_factor: float | None = None  # times the P99 of its history; None = the stack's setting
+    suspect_after_s: float | None = None  # of running, whatever its history says; None = by that
     pool: str = "default"
     pool_slots: int = 1
     priority: int = 0  # higher first; what its weight rule makes of the flow's numbers
@@ -228,6 +229,7 @@ _LATER_OF_FLOW: Final = (
 _LATER_OF_TASK: Final = (
     "callbacks",
     "suspect_factor",
+    "suspect_after_s",
     "group",
     "role",
     "fails_run",

@@ -71,8 +71,21 @@ class Threshold:
     words: str
 
 
-def threshold(*, p99_s: float | None, successes: int, factor: float, limits: Limits) -> Threshold:
-    """When a record of the task is suspect: the factor times its P99, at least the floor."""
+def threshold(
+    *,
+    p99_s: float | None,
+    successes: int,
+    factor: float,
+    limits: Limits,
+    own_s: float | None = None,
+) -> Threshold:
+    """When a record of the task is suspect: the factor times its P99, at least the floor.
+
+    ``own_s``: the task says when, and its history does not count.
+    """
+    if own_s is not None:
+        words = f"the task says suspect_after={own_s:g} s; nothing is suspect before {limits.floor_s:g} s"
+        return Threshold(seconds=max(limits.floor_s, own_s), words=words)
     has_history = p99_s is not None and successes >= limits.successes_min
     if p99_s is not None and has_history:
         base_s = p99_s

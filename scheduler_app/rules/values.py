@@ -56,6 +56,9 @@ def decode(raw: Any) -> Any:
         raise InvalidInput(f"The stored value of type {kind!r} is damaged: {exc}.") from exc
 
 
+PLACE_CHARACTERS_MAX: Final = 120  # of where in a value something is wrong
+
+
 def encode_result(value: object, bytes_max: int, name: str = "result") -> Any:
     """The result of a task, or what else has this name, as JSON values that fit the cap.
 
@@ -158,7 +161,8 @@ def _remedy(value: object) -> str:
 
 def _place(path: str) -> str:
     name = path.split("[", 1)[0].split("{", 1)[0].split(".", 1)[0]
-    return name if path == name else f"{name} at {path}"
+    shown = path if len(path) <= PLACE_CHARACTERS_MAX else f"{path[:PLACE_CHARACTERS_MAX]}..."
+    return name if path == name else f"{name} at {shown}"
 
 
 def _encode_int(value: int, path: str) -> int:

@@ -8,7 +8,7 @@ from django.conf import settings
 from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app.rules import ghosts, task_stats
-from scheduler_app.rules.definition import FlowDefinition, from_dict
+from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, from_dict
 from scheduler_app.rules.states import AttemptState
 
 if TYPE_CHECKING:
@@ -59,11 +59,13 @@ def suspects(
     )
     found = []
     for row in rows:
+        task = _task(definitions.get(row["version_id"]), row["task_id"])
         allowed = task_stats.threshold(
             p99_s=row["run_p99_s"] if _runs(row) else row["queue_p99_s"],
             successes=row["successes"],
-            factor=_factor(definitions.get(row["version_id"]), row["task_id"]) or limits.factor,
+            factor=(task and task.suspect_factor) or limits.factor,
             limits=limits,
+            own_s=task.suspect_after_s if task and _runs(row) else None,
         )
         if row["age_s"] > allowed.seconds:
             found.append(_sighting(row, allowed))
@@ -74,11 +76,9 @@ def _runs(row: dict[str, Any]) -> bool:
     return bool(row["state"] == AttemptState.RUNNING)
 
 
-def _factor(definition: FlowDefinition | None, task_id: str) -> float | None:
-    if definition is None:
-        return None
+def _task(definition: FlowDefinition | None, task_id: str) -> TaskDefinition | None:
     try:
-        return definition.task(task_id).suspect_factor
+        return None if definition is None else definition.task(task_id)
     except KeyError:
         return None
 

@@ -189,6 +189,21 @@ def test_a_task_says_its_own_factor(world: World, settings: Any) -> None:
     assert len(patient.suspects()) == 1
 
 
+def test_a_task_says_itself_after_how_long_it_is_suspect(world: World) -> None:
+    strict = History(world, suspect_after_s=120.0)
+    strict.running_for(110)
+    assert strict.suspects() == []
+    strict.running_for(130)
+    (seen,) = strict.suspects()
+    assert "the task says suspect_after=120 s" in seen.detail["threshold_words"]
+
+
+def test_nothing_is_suspect_before_the_floor_whatever_the_task_says(world: World) -> None:
+    hasty = History(world, suspect_after_s=1.0)
+    hasty.running_for(50)
+    assert hasty.suspects() == []
+
+
 def test_before_there_is_history_the_estimate_decides(history: History) -> None:
     history.running_for(1790)
     assert history.suspects() == []

@@ -27,6 +27,7 @@ def t(ctx):
     if ctx.try_number == 1:
         raise OSError("no")
     ctx.artifacts.table("counts", [{"island": "Biscoe", "rows": 168}])
+    ctx.artifacts.table("none", [])
 
 @flow
 def f():
@@ -48,6 +49,7 @@ def test_every_try_shows_what_it_published_and_the_newest_is_on_the_page(
         ("report", 2, True),
         ("note", 2, True),
         ("counts", 2, True),
+        ("none", 2, True),
         ("report", 1, False),
         ("note", 1, False),
     ]
@@ -56,6 +58,7 @@ def test_every_try_shows_what_it_published_and_the_newest_is_on_the_page(
     page = reader.get(f"/task-instances/{first.ti_id}/").content.decode()
     assert 'href="https://example.org/r"' in page
     assert "Biscoe" in page
+    assert "No rows." in page
     assert "<h3>Try 2</h3>" in page
     assert "<script>alert" not in page
     earlier = reader.get(f"/attempts/{first.attempt_id}/").content.decode()
@@ -63,7 +66,7 @@ def test_every_try_shows_what_it_published_and_the_newest_is_on_the_page(
     assert "Biscoe" not in earlier, "what its own attempt published, and nothing later"
     told = reader.get(f"/api/v1/task-instances/{first.ti_id}/")
     assert told.status_code == 200
-    assert len(told.json()["artifacts"]) == 5
+    assert len(told.json()["artifacts"]) == 6
 
 
 def test_an_attempt_that_was_replaced_shows_nothing_more(workshop: Workshop) -> None:

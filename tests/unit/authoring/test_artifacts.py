@@ -68,7 +68,7 @@ def test_a_link_that_is_none_is_refused(url: str) -> None:
     ("rows", "columns", "told"),
     [
         ([[1]] * 1001, ["a"], "1,001 rows; at most 1,000"),
-        ([], [], "0 columns; give 1 to 50"),
+        ([[1, 2]], [], "no columns: give rows that are dicts, or columns="),
         ([[1, 2]], ["a"], "one cell for each of the 1 columns"),
         (["ab"], ["a", "b"], "give dicts, or lists"),
         ([{str(n): n for n in range(51)}], [], "51 columns"),

@@ -30,6 +30,7 @@ GIVEN: dict[str, Any] = {
     "retry_policies": {ValueError: retry(retries=5)},
     "timeout": 90,
     "suspect_factor": 4,
+    "suspect_after": timedelta(minutes=20),
     "pool": "narrow",
     "slots": 2,
     "priority": 9,

@@ -294,3 +294,23 @@ def test_the_examples_of_the_page_run() -> None:
     assert nightly.results["report"] == 15
     assert set(nightly.mapped_labels.values()) == {"a.csv", "b.csv", "c.csv"}
     assert sources.results["total"] == 6
+
+
+def test_a_dict_of_arguments_that_does_not_fit_is_told_with_what_it_has() -> None:
+    @task
+    def dicts() -> list[dict[str, int]]:
+        return [{"y": 2}]
+
+    @task
+    def takes(x: int) -> int:
+        return x
+
+    @flow
+    def f() -> None:
+        takes.expand_kwargs(dicts())
+
+    done = f.test()
+    assert done.state == "failed"
+    (tried,) = done.of("takes")
+    assert "does not fit: missing a required argument: 'x'" in str(tried.error)
+    assert "given 'y'; it takes (x: 'int')" in str(tried.error)
