@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
+from uuid import UUID
 
 from django.http import QueryDict
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from scheduler_app.queries.list_filter import Lens
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 LENS_ON: Final = frozenset({Lens.ALL.value, Lens.ONLY.value, "true"})
+_SAMPLE: Final = 9_876_543_210  # in no address of ours
 PLACE_IN_LIST: Final = ("cursor",)  # means nothing once anything else changes
 
 
@@ -46,14 +51,35 @@ def changed(request: HttpRequest, changes: Mapping[str, object]) -> str:
 
 def carried(request: HttpRequest, parameters: Mapping[str, object]) -> str:
     """The query string of a link to another page: these parameters, and the lens while it is on."""
-    query = QueryDict(mutable=True)
-    for name, value in parameters.items():
-        if value is not None and value != "":
-            query[name] = str(value)
-    if is_lens_on(request) and "filtered" not in query:
-        query["filtered"] = Lens.ALL.value
-    text = query.urlencode(safe=",:")
-    return f"?{text}" if text else ""
+    given = {
+        name: str(value)
+        for name, value in parameters.items()
+        if value is not None and value != ""
+    }
+    if is_lens_on(request):
+        given.setdefault("filtered", Lens.ALL.value)
+    return f"?{urlencode(given, safe=',:', quote_via=quote)}" if given else ""
+
+
+def address(name: str, *args: object) -> str:
+    """The address of the page, as ``reverse`` gives it; for the numbers of a long list at once."""
+    if len(args) == 1 and isinstance(args[0], int | UUID):
+        before, after = _around(name, type(args[0]))
+        return f"{before}{args[0]}{after}"
+    return _reversed(name, args)
+
+
+@cache
+def _around(name: str, kind: type[int | UUID]) -> tuple[str, str]:
+    """What stands in the address before and after its one argument."""
+    sample = kind(int=_SAMPLE) if kind is UUID else kind(_SAMPLE)
+    before, _, after = reverse(name, args=[sample]).partition(str(sample))
+    return before, after
+
+
+@lru_cache(maxsize=1024)
+def _reversed(name: str, args: tuple[object, ...]) -> str:
+    return reverse(name, args=args)
 
 
 def came_from(request: HttpRequest, *, otherwise: str = "/") -> str:

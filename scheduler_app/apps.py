@@ -16,3 +16,6 @@ class SchedulerAppConfig(AppConfig):
     def ready(self) -> None:
         """The Celery application is the current one, and the system checks are known."""
         from scheduler_app.config import celery, checks  # noqa: F401, PLC0415 - registers itself
+        from scheduler_app.processes import times  # noqa: PLC0415 - needs the settings
+
+        times.load_quickly()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django import template
@@ -14,7 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.acts import subjects
-from dashboard.addresses import carried, changed, is_lens_on
+from dashboard.addresses import address, carried, changed, is_lens_on
 from dashboard.markdown import rendered
 from dashboard.pictures import WORST_FIRST, worst_of
 from scheduler_app.queries.list_filter import Lens
@@ -59,9 +61,12 @@ MARK_OF: Final = {
 }
 WORDS: Final = {"none": "no state yet"}
 LOOKS: Final = ("system", "light", "dark", "contrast")
+MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+MARKED: Final = OTHER_MARKS | {*states.TaskState}
 
 
 @register.simple_tag
+@lru_cache(maxsize=256)
 def icon(name: str) -> str:
     """An icon of the vendored sprite; text beside it must say the same."""
     href = static("vendor/tabler-icons-3.52.0/icons.svg")
@@ -69,6 +74,7 @@ def icon(name: str) -> str:
 
 
 @register.simple_tag
+@lru_cache(maxsize=256)
 def mark(state: str | None, size: str = "") -> str:
     """The mark of a state: shape, glyph and hue. Never alone: a word or a name stands beside it."""
     name = _mark_name(state)
@@ -82,6 +88,7 @@ def mark(state: str | None, size: str = "") -> str:
 
 
 @register.simple_tag
+@lru_cache(maxsize=256)
 def state_mark(state: str | None) -> str:
     """The mark of a state and its word."""
     return format_html(
@@ -98,7 +105,7 @@ def word(code: str | None) -> str:
 
 def _mark_name(state: str | None) -> str:
     name = MARK_OF.get(state or "none", state or "none")
-    return name if name in OTHER_MARKS or name in {*states.TaskState} else "other"
+    return name if name in MARKED else "other"
 
 
 @register.simple_tag(takes_context=True)
@@ -108,13 +115,13 @@ def moment(context: Context, value: datetime | str | None, empty: str = "") -> s
     if not isinstance(at, datetime):
         return empty
     at = at.astimezone(UTC)
+    text = at.isoformat(" ", "microseconds")
+    day, month, clock = text[8:10], MONTHS[at.month - 1], text[11:19]
     now = context.get("now")
-    year = "" if isinstance(now, datetime) and now.year == at.year else f" {at.year}"
-    return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>',
-        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
-        at.strftime(f"%d %b{year} %H:%M:%S"),
+    year = "" if isinstance(now, datetime) and text.startswith(f"{now.year}-") else f" {text[:4]}"
+    return SafeString(  # digits and signs of our own
+        f'<time datetime="{text[:10]}T{text[11:23]}Z" title="{text[:23]} UTC">'
+        f"{day} {month}{year} {clock}</time>"
     )
 
 
@@ -174,7 +181,7 @@ def qs(context: Context, **changes: object) -> str:
 @register.simple_tag(takes_context=True)
 def link(context: Context, name: str, *args: object, **parameters: object) -> str:
     """The address of another page, carrying the lens on while it is on."""
-    return reverse(f"dashboard:{name}", args=args) + carried(context["request"], parameters)
+    return address(f"dashboard:{name}", *args) + carried(context["request"], parameters)
 
 
 @register.simple_tag(takes_context=True)
@@ -204,9 +211,18 @@ def record_link(context: Context, noun: str, record_id: object, **parameters: ob
         return reverse("dashboard:job_list") + carried(
             context["request"], {"id": record_id, "filtered": "1"}
         )
-    return reverse(f"dashboard:{PAGE_OF[noun]}", args=[record_id]) + carried(
+    return address(f"dashboard:{PAGE_OF[noun]}", _read_id(record_id)) + carried(
         context["request"], parameters
     )
+
+
+def _read_id(record_id: object) -> object:
+    """The id as what it is, a number or a UUID, if it is one."""
+    text = str(record_id)
+    try:
+        return int(text) if text.isdecimal() else UUID(text)
+    except ValueError:
+        return record_id
 
 
 @register.simple_tag(takes_context=True)

@@ -119,8 +119,13 @@ def page(asked: AttemptFilter, scope: Scope) -> lens.Page[AttemptRow]:
 
 def page_folded(asked: AttemptFilter, scope: Scope) -> lens.Page[AttemptRow]:
     """The same without those of mapped tasks, which ``folds_of_run`` tells of; the counts count them."""
-    stands = Q(map_index__isnull=True) | Q(map_index__lt=0)
-    return lens.page(NOUN, asked, scope, window=stands)
+    return lens.page(NOUN, asked, scope, window=_alone)
+
+
+def _alone(asked: AttemptFilter, scope: Scope) -> Q:
+    """Attempts of what is not mapped."""
+    del asked, scope
+    return Q(map_index__isnull=True) | Q(map_index__lt=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import CharField, Model, Q, QuerySet, Value
 from django.db.models.functions import Cast
 
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from django.db.models.expressions import Combinable
-    from django.db.models.sql.compiler import SQLCompiler
 
     from scheduler_app.queries.list_filter import ListFilter
     from scheduler_app.queries.scope import Scope
 
 RowT = TypeVar("RowT")
+# Of the rows that a list has, those that stand on its pages. One and the same for the same list and scope.
+Window: TypeAlias = "Callable[[Any, Scope], Q]"
 
 SENTENCE: Final = "filter_reason"
 COUNT_MAX: Final = 10_000  # rows; each half is counted up to here unless count=exact
 COUNTED_COLUMNS: Final = 2  # of a counting statement
+READINGS_KEPT: Final = 256  # statements of pages, some kilobytes each
 NEVER_FILTERED: Final = Cast(Value(None), CharField())  # standing of nouns without rules
 
 
@@ -140,7 +142,7 @@ class Page(Generic[RowT]):
     next_cursor: str  # empty on the last page
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Noun(Generic[RowT]):
     """One kind of row: where it comes from and how each field of it is read.
 
@@ -172,7 +174,7 @@ class Noun(Generic[RowT]):
         """Where each read field comes from."""
         return [self.columns.get(name, name) for name in self.read_fields()]
 
-    def row_of(self, values: tuple[Any, ...]) -> RowT:
+    def row_of(self, values: Sequence[Any]) -> RowT:
         """The row that these values, read from ``sources``, make."""
         read = dict(zip(self.read_fields(), values, strict=True))
         code = read.get("filter_code")
@@ -202,53 +204,57 @@ class Statement:
 
     sql: str
     parameters: tuple[Any, ...]
-    compiler: SQLCompiler
+    # Place in a line, what Django calls for a value there, and the expression that it is of.
+    converters: tuple[tuple[int, Sequence[Callable[..., Any]], Any], ...]
 
-    def values(self, lines: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def values(self, lines: Iterable[Sequence[Any]], using: str = DEFAULT_DB_ALIAS) -> list[list[Any]]:
         """The rows of a cursor as values, as Django would give them."""
-        converters = self.compiler.get_converters([each[0] for each in self.compiler.select])
-        return [tuple(line) for line in self.compiler.apply_converters(lines, converters)]
+        connection = connections[using]
+        found = [list(line) for line in lines]
+        for place, converters, expression in self.converters:
+            for line in found:
+                for convert in converters:
+                    line[place] = convert(line[place], expression, connection)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """The statement of one page with its counts."""
+
+    sql: str
+    parameters: tuple[Any, ...]
+    shown: Statement  # the part of it that gives the rows
+    using: str
 
 
 def compiled(rows: QuerySet[Any]) -> Statement:
     """The statement of this queryset; one that can have no rows is a statement too."""
     compiler = rows.query.get_compiler(using=rows.db, elide_empty=False)
     sql, parameters = compiler.as_sql()
-    return Statement(sql=sql, parameters=tuple(parameters), compiler=compiler)
+    converters = compiler.get_converters([each[0] for each in compiler.select])
+    return Statement(
+        sql=sql,
+        parameters=tuple(parameters),
+        converters=tuple((place, *found) for place, found in converters.items()),
+    )
 
 
 def page(
-    noun: Noun[RowT], asked: ListFilter, scope: Scope, *, window: Q | None = None
+    noun: Noun[RowT], asked: ListFilter, scope: Scope, *, window: Window | None = None
 ) -> Page[RowT]:
     """The page that the filter asks for, with the counts of the whole list.
 
     ``window``: which of the rows stand on pages at all; the counts count the others too.
     """
-    every = noun.rows(scope)
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
-    listed = asked.apply(every)
-    if window is not None:
-        listed = listed.filter(window)
-    if asked.cursor:
-        listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
     wanted = asked.limit + 1
-    parts = [listed]
     # Current rows have no time at which they were set aside.
-    if newest.is_timed(noun.model, by.column) and (
+    can_narrow = newest.is_timed(noun.model, by.column) and (
         by.column != "filtered_at" or asked.filtered is Lens.ONLY
-    ):
-        part = newest.narrowed(
-            listed, by.column, key=by.key, is_descending=by.is_descending, number=wanted
-        )
-        parts = [part, listed]
-    for part in parts:
-        values, counted = _read(
-            noun,
-            part.order_by(*by.expressions())[:wanted],
-            asked.matching(every),
-            by,
-            is_exact=asked.count == "exact",
-        )
+    )
+    for is_narrowed in (True, False) if can_narrow else (False,):
+        values, counted = _read(_reading(noun, asked, scope, window, is_narrowed), asked)
         if len(values) in (wanted, rows_in(counted, asked)):
             break
     rows = tuple(noun.row_of(each) for each in values[: asked.limit])
@@ -356,28 +362,51 @@ def whole(noun: Noun[Any], asked: ListFilter, scope: Scope) -> QuerySet[Any]:
     return rows.values_list(*noun.sources())
 
 
-def _read(
-    noun: Noun[Any],
-    window: QuerySet[Any],
-    matching: QuerySet[Any],
-    by: paging.Ordering,
-    *,
-    is_exact: bool,
-) -> tuple[list[tuple[Any, ...]], Counts]:
-    """Rows and counts of one snapshot: one statement, which gives a line even without rows."""
-    shown = compiled(window.values_list(Value(1), *noun.sources()))
-    counted_sql, counted_parameters = counting(matching, is_exact=is_exact)
+@lru_cache(maxsize=READINGS_KEPT)
+def _reading(
+    noun: Noun[Any], asked: ListFilter, scope: Scope, window: Window | None, is_narrowed: bool
+) -> _Reading:
+    """The statement of a page, made once: what it says follows from what it is made of.
+
+    Django takes longer to write it than PostgreSQL to answer, and pages that are looked at ask again
+    and again.
+    """
+    every = noun.rows(scope)
+    by = paging.ordering(noun.model, asked.ordered_by, noun.key)
+    listed = asked.apply(every)
+    if window is not None:
+        listed = listed.filter(window(asked, scope))
+    if asked.cursor:
+        listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
+    wanted = asked.limit + 1
+    if is_narrowed:
+        listed = newest.narrowed(
+            listed, by.column, key=by.key, is_descending=by.is_descending, number=wanted
+        )
+    listed = listed.order_by(*by.expressions())[:wanted]
+    shown = compiled(listed.values_list(*noun.sources(), Value(True)))
+    counted_sql, counted_parameters = counting(
+        asked.matching(every), is_exact=asked.count == "exact"
+    )
     places = ", ".join(_places(noun, by))
     sql = (
         f"SELECT counted.*, page.* FROM ({counted_sql}) counted"  # noqa: S608 - Django's own SQL
         f" LEFT JOIN ({shown.sql}) page ON TRUE ORDER BY {places}"
     )
-    with connections[window.db].cursor() as cursor:
-        cursor.execute(sql, (*counted_parameters, *shown.parameters))
+    return _Reading(
+        sql=sql, parameters=(*counted_parameters, *shown.parameters), shown=shown, using=listed.db
+    )
+
+
+def _read(reading: _Reading, asked: ListFilter) -> tuple[list[list[Any]], Counts]:
+    """Rows and counts of one snapshot: one statement, which gives a line even without rows."""
+    with connections[reading.using].cursor() as cursor:
+        cursor.execute(reading.sql, reading.parameters)
         lines = cursor.fetchall()
-    present = [line[COUNTED_COLUMNS:] for line in lines if line[COUNTED_COLUMNS] is not None]
-    rows = [values[1:] for values in shown.values(present)]
-    return rows, counts_of(lines[0], is_exact=is_exact)
+    counted = counts_of(lines[0], is_exact=asked.count == "exact")
+    # The mark comes last; without any row it is null, as all of the page.
+    rows = [line[COUNTED_COLUMNS:-1] for line in lines] if lines[0][-1] is not None else []
+    return reading.shown.values(rows, reading.using), counted
 
 
 def counting(matching: QuerySet[Any], *, is_exact: bool) -> tuple[str, tuple[Any, ...]]:
@@ -413,7 +442,7 @@ def _places(noun: Noun[Any], by: paging.Ordering) -> list[str]:
     """The order again, for the outer statement, by place among its columns."""
     names = noun.read_fields()
     direction = "DESC NULLS LAST" if by.is_descending else "ASC NULLS LAST"
-    first = COUNTED_COLUMNS + 2  # places count from 1, and the mark comes before the row
+    first = COUNTED_COLUMNS + 1  # places count from 1
     return [f"{first + names.index(column)} {direction}" for column in (by.column, by.key)]
 
 

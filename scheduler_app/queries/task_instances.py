@@ -224,19 +224,22 @@ def page_folded(asked: TaskInstanceFilter, scope: Scope) -> lens.Page[TaskInstan
 
     The counts are of task instances all the same. Asked for only where ``can_fold``.
     """
+    return lens.page(NOUN, asked, scope, window=_standing_for_all)
+
+
+def _standing_for_all(asked: TaskInstanceFilter, scope: Scope) -> Q:
+    """What is not mapped, and of each mapped task the first instance that the list asks for."""
     if _is_whole(asked):
-        stands = Q(map_index__lte=0)
-    else:
-        first = (
-            asked.apply(_rows(scope))
-            .filter(map_index__gte=0)
-            .order_by()
-            .values("run_id", "task_id", aside=_ASIDE)
-            .annotate(first=Min("id"))
-            .values("first")
-        )
-        stands = Q(map_index__lt=0) | Q(id__in=first)
-    return lens.page(NOUN, asked, scope, window=stands)
+        return Q(map_index__lte=0)
+    first = (
+        asked.apply(_rows(scope))
+        .filter(map_index__gte=0)
+        .order_by()
+        .values("run_id", "task_id", aside=_ASIDE)
+        .annotate(first=Min("id"))
+        .values("first")
+    )
+    return Q(map_index__lt=0) | Q(id__in=first)
 
 
 def folds(
