@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 LENS_ON: Final = frozenset({Lens.ALL.value, Lens.ONLY.value, "true"})
-_SAMPLE: Final = 9_876_543_210  # in no address of ours
+# In no address of ours.
+_NUMBER: Final = 9_876_543_210
+_UUID: Final = UUID(int=_NUMBER)
 PLACE_IN_LIST: Final = ("cursor",)  # means nothing once anything else changes
 
 
@@ -52,9 +54,7 @@ def changed(request: HttpRequest, changes: Mapping[str, object]) -> str:
 def carried(request: HttpRequest, parameters: Mapping[str, object]) -> str:
     """The query string of a link to another page: these parameters, and the lens while it is on."""
     given = {
-        name: str(value)
-        for name, value in parameters.items()
-        if value is not None and value != ""
+        name: str(value) for name, value in parameters.items() if value is not None and value != ""
     }
     if is_lens_on(request):
         given.setdefault("filtered", Lens.ALL.value)
@@ -63,17 +63,25 @@ def carried(request: HttpRequest, parameters: Mapping[str, object]) -> str:
 
 def address(name: str, *args: object) -> str:
     """The address of the page, as ``reverse`` gives it; for the numbers of a long list at once."""
-    if len(args) == 1 and isinstance(args[0], int | UUID):
-        before, after = _around(name, type(args[0]))
+    if len(args) == 1 and isinstance(args[0], int):
+        before, after = _around_number(name)
+        return f"{before}{args[0]}{after}"
+    if len(args) == 1 and isinstance(args[0], UUID):
+        before, after = _around_uuid(name)
         return f"{before}{args[0]}{after}"
     return _reversed(name, args)
 
 
 @cache
-def _around(name: str, kind: type[int | UUID]) -> tuple[str, str]:
+def _around_number(name: str) -> tuple[str, str]:
     """What stands in the address before and after its one argument."""
-    sample = kind(int=_SAMPLE) if kind is UUID else kind(_SAMPLE)
-    before, _, after = reverse(name, args=[sample]).partition(str(sample))
+    before, _, after = reverse(name, args=[_NUMBER]).partition(str(_NUMBER))
+    return before, after
+
+
+@cache
+def _around_uuid(name: str) -> tuple[str, str]:
+    before, _, after = reverse(name, args=[_UUID]).partition(str(_UUID))
     return before, after
 
 

@@ -61,7 +61,7 @@ MARK_OF: Final = {
 }
 WORDS: Final = {"none": "no state yet"}
 LOOKS: Final = ("system", "light", "dark", "contrast")
-MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+MONTHS: Final = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 MARKED: Final = OTHER_MARKS | {*states.TaskState}
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from dashboard.answer import Reading
     from dashboard.listing import Listing
-    from scheduler_app.queries.attempts import AttemptDetail, AttemptRow
+    from scheduler_app.queries.attempts import AttemptBrief, AttemptDetail, AttemptRow
     from scheduler_app.queries.list_filter import ListFilter
     from scheduler_app.queries.runs import RunRow
     from scheduler_app.queries.scope import Scope
@@ -235,7 +235,7 @@ def about_rows(reading: Reading, found: Listing[TaskInstanceRow]) -> dict[str, A
 class OfTaskInstance:
     """What the attempts of a task instance add to its row."""
 
-    current: AttemptRow | None = None
+    current: AttemptBrief | None = None
     attempts: int = 0
     filtered: int = 0
 
@@ -250,14 +250,9 @@ def of_task_instances(
     found = {row.id: OfTaskInstance() for row in rows}
     ids = [row.id for row in rows]
     for start in range(0, len(ids), TASKS_LIMIT):
-        asked = AttemptFilter(
-            ti=tuple(ids[start : start + TASKS_LIMIT]),
-            kind=OF_TASKS,
-            filtered=Lens.ALL,
-            limit=ATTEMPTS_LIMIT,
-        )
-        for attempt in attempts.page(asked, reading.scope).rows:
-            of = found[attempt.ti or 0]
+        part = ids[start : start + TASKS_LIMIT]
+        for attempt in attempts.briefly(reading.scope, tis=part, at_most=ATTEMPTS_LIMIT):
+            of = found[attempt.ti]
             of.attempts += 1
             if attempt.is_filtered:
                 of.filtered += 1

@@ -13,12 +13,12 @@ from scheduler_app.rules.definition import TriggerRule
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from scheduler_app.queries.attempts import AttemptRow
+    from scheduler_app.queries.attempts import AttemptBrief, AttemptRow
     from scheduler_app.queries.audit import AuditRow
     from scheduler_app.queries.flow_versions import FlowVersionDetail
     from scheduler_app.queries.flows import FlowRow
     from scheduler_app.queries.pools import PoolRow
-    from scheduler_app.queries.runs import RunRow
+    from scheduler_app.queries.runs import RunDates, RunRow
     from scheduler_app.queries.task_instances import TaskInstanceRow
     from scheduler_app.queries.variables import VariableRow
     from scheduler_app.rules.definition import TaskDefinition
@@ -32,8 +32,8 @@ MASK: Final = "***"
 class Family:
     """What objects of task instances say of their runs and attempts, read once for a page."""
 
-    runs: Mapping[int, RunRow]
-    attempts: Mapping[UUID, AttemptRow]
+    runs: Mapping[int, RunDates]
+    attempts: Mapping[UUID, AttemptBrief]
 
 
 def instant(at: datetime | None) -> str | None:
@@ -110,7 +110,7 @@ def dag_details(row: FlowRow, *, faulty: Collection[str]) -> Json:
     }
 
 
-def run_after(row: RunRow) -> datetime:
+def run_after(row: RunRow | RunDates) -> datetime:
     """When the run was due: its interval's end, or when somebody asked for it."""
     due = None if row.run_type == "manual" else row.data_interval_end
     return due or row.created_at

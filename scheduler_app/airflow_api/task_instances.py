@@ -264,29 +264,12 @@ def attempts_of(scope: Scope, row: TaskInstanceRow) -> tuple[AttemptRow, ...]:
 def family(scope: Scope, rows: Iterable[TaskInstanceRow]) -> shapes.Family:
     """The runs and current attempts of these."""
     rows = tuple(rows)
-    run_ids = {row.run for row in rows}
-    attempt_ids = {row.attempt_id for row in rows if row.attempt_id is not None}
-    found = by_offset.page(
-        runs.NOUN,
-        scope,
-        where=Q(id__in=run_ids),
-        order=(),
-        limit=len(run_ids),
-        is_filtered_too=True,
-        is_counted=False,
-    )
-    tried = by_offset.page(
-        attempts.NOUN,
-        scope,
-        where=Q(id__in=attempt_ids),
-        order=(),
-        limit=len(attempt_ids),
-        is_filtered_too=True,
-        is_counted=False,
-    )
+    tried = {row.attempt_id for row in rows if row.attempt_id is not None}
     return shapes.Family(
-        runs={run.id: run for run in found.rows},
-        attempts={attempt.id: attempt for attempt in tried.rows},
+        runs=runs.dates(scope, {row.run for row in rows}),
+        attempts={one.id: one for one in attempts.briefly(scope, ids=tried, at_most=len(tried))}
+        if tried
+        else {},
     )
 
 

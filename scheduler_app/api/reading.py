@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 
 from scheduler_app.api import errors as problems
 from scheduler_app.api.authentication import BearerAuthentication
+from scheduler_app.api.lines import lines
 from scheduler_app.api.schema import ListSchema, ReadingSchema
 from scheduler_app.operations.note_export import note_export
 from scheduler_app.queries import exports, lens
@@ -77,7 +78,7 @@ class NounList(ApiView):
         page = lens.page(self.noun, asked, self.scope)
         return Response(
             {
-                "results": self.serializer(page.rows, many=True).data,
+                "results": lines(self.serializer, page.rows),
                 "next": _next(request, asked, page.next_cursor, path),
                 "counts": counts_of(page.counts),
             }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _NAME: Final = "timestamptz"
 
 
-class UtcLoader(psycopg_any.BaseTzLoader):
+class UtcLoader(psycopg_any.BaseTzLoader):  # type: ignore[misc] # there with psycopg 3 alone
     """As Django's own, which takes the text apart by a pattern; a list has a thousand times."""
 
     timezone = UTC  # of each connection: Django asks, and replaces a loader that has another

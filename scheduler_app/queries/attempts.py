@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db.models import Count, Max, Min, OuterRef, Q, Subquery
 from django.db.models.fields.json import KeyTextTransform
@@ -110,6 +110,37 @@ DETAIL: Final = lens.Noun(
     rows=visible,
     columns={**_COLUMNS, "progress": saving.progress_of("id")},
 )
+
+
+class AttemptBrief(NamedTuple):
+    """What a list of task instances tells of an attempt."""
+
+    id: UUID
+    ti: int
+    is_filtered: bool
+    hostname: str | None
+    pid: int | None
+    outcome_reason: str | None
+
+
+def briefly(
+    scope: Scope, *, ids: Collection[UUID] = (), tis: Collection[int] = (), at_most: int
+) -> list[AttemptBrief]:
+    """The attempts with these ids, or those of tasks of these task instances; the newest first."""
+    wanted = Q(id__in=ids) if ids else Q(ti_id__in=tis, kind=AttemptKind.TASK)
+    found = visible(scope).filter(wanted).order_by("-id")
+    columns = ("id", "ti_id", "filter_code", "hostname", "pid", "outcome_reason")
+    return [
+        AttemptBrief(
+            id=number,
+            ti=ti,
+            is_filtered=code is not None,
+            hostname=host,
+            pid=pid,
+            outcome_reason=why,
+        )
+        for number, ti, code, host, pid, why in found.values_list(*columns)[:at_most]
+    ]
 
 
 def page(asked: AttemptFilter, scope: Scope) -> lens.Page[AttemptRow]:

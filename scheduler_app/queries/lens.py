@@ -207,7 +207,9 @@ class Statement:
     # Place in a line, what Django calls for a value there, and the expression that it is of.
     converters: tuple[tuple[int, Sequence[Callable[..., Any]], Any], ...]
 
-    def values(self, lines: Iterable[Sequence[Any]], using: str = DEFAULT_DB_ALIAS) -> list[list[Any]]:
+    def values(
+        self, lines: Iterable[Sequence[Any]], using: str = DEFAULT_DB_ALIAS
+    ) -> list[list[Any]]:
         """The rows of a cursor as values, as Django would give them."""
         connection = connections[using]
         found = [list(line) for line in lines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db.models import Case, Count, OuterRef, Q, Subquery, When
 from django.db.models.functions import JSONObject
@@ -67,6 +67,22 @@ class RunRow(lens.Standing):
     def is_over(self) -> bool:
         """Whether it has ended."""
         return self.state_beneath in RUN_TERMINAL
+
+
+class RunDates(NamedTuple):
+    """When a run is for, and when it was due."""
+
+    id: int
+    logical_date: datetime | None
+    run_type: str
+    data_interval_end: datetime | None
+    created_at: datetime
+
+
+def dates(scope: Scope, runs: Collection[int]) -> dict[int, RunDates]:
+    """The dates of these runs, by number."""
+    found = _rows(scope).filter(id__in=runs).order_by().values_list(*RunDates._fields)
+    return {number: RunDates(number, *rest) for number, *rest in found}
 
 
 def _rows(scope: Scope) -> QuerySet[Run]:

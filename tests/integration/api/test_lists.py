@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from scheduler_app.api import urls
+from scheduler_app.api.lines import lines
 from scheduler_app.api.reading import ApiView, NounExport, NounList
 from scheduler_app.queries import exports, lens
 from scheduler_app.queries.list_filter import Lens
@@ -82,6 +83,15 @@ def fill() -> None:
 
 def test_every_noun_of_the_contract_has_its_list() -> None:
     assert sorted(LISTINGS) == sorted(PATHS)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_rows_are_what_their_serializer_makes_of_them(path: str) -> None:
+    fill()
+    listing = LISTINGS[path]
+    rows = lens.page(listing.noun, listing.asked(filtered=Lens.ALL), EVERYTHING).rows
+    assert rows
+    assert lines(listing.serializer, rows) == listing.serializer(rows, many=True).data
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -66,6 +66,29 @@ def fill(seed: int = 7) -> None:
     factories.make_ghost(ended_at=factories.at(9))
 
 
+@pytest.mark.parametrize(("noun", "kind"), NOUNS, ids=lambda one: getattr(one, "name", ""))
+def test_the_statement_of_a_page_is_made_once_for_each_list_and_reader(
+    noun: lens.Noun[Any], kind: type[ListFilter]
+) -> None:
+    fill()
+    asked = kind(filtered=Lens.ALL)
+    first = lens.page(noun, asked, EVERYTHING)
+    made = lens._reading.cache_info().misses
+    assert lens.page(noun, kind(filtered=Lens.ALL), EVERYTHING) == first
+    assert lens._reading.cache_info().misses == made
+    assert lens.page(noun, asked, NOTHING).counts.total == 0
+    assert lens._reading.cache_info().misses > made
+
+
+def test_a_kept_statement_reads_what_is_there_now() -> None:
+    asked = filters.RunFilter(state=("running",))
+    before = lens.page(runs.NOUN, asked, EVERYTHING)
+    run = factories.make_run(state="running")
+    after = lens.page(runs.NOUN, asked, EVERYTHING)
+    assert after.counts.shown == before.counts.shown + 1
+    assert after.rows[0].id == run.id
+
+
 def everything(noun: lens.Noun[Any], asked: ListFilter) -> list[Any]:
     """All rows, page by page."""
     rows: list[Any] = []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from django.template import Context
 from django.test import RequestFactory
+from django.urls import reverse
 
-from dashboard.addresses import carried, changed, is_lens_on
+from dashboard.addresses import address, carried, changed, is_lens_on
 from dashboard.templatetags import dashboard as tags
 from scheduler_app.queries import shown
 from scheduler_app.rules import states
@@ -110,6 +112,32 @@ def test_every_icon_of_the_templates_is_in_the_sprite() -> None:
 
 def test_terminal_states_of_the_product_are_known_to_the_marks() -> None:
     assert {state.value for state in states.TaskState} <= set(shown.TASK_STATES)
+
+
+def test_addresses_are_those_of_the_urls() -> None:
+    number, attempt = 4711, UUID("018f2a3c-0000-7000-8000-00000000abcd")
+    for name, args in (
+        ("run_detail", (number,)),
+        ("attempt_detail", (attempt,)),
+        ("flow_detail", ("a_flow",)),
+        ("mapped_task", (number, "load.rows")),
+        ("home", ()),
+    ):
+        assert address(f"dashboard:{name}", *args) == reverse(f"dashboard:{name}", args=args)
+    clean, seeking = RequestFactory().get("/runs/"), RequestFactory().get("/runs/?filtered=only")
+    for noun, record_id in (("run", "17"), ("attempt", str(attempt)), ("flow", "a_flow")):
+        page = reverse(f"dashboard:{tags.PAGE_OF[noun]}", args=[record_id])
+        assert tags.record_link(Context({"request": clean}), noun, record_id) == page
+        there = tags.record_link(Context({"request": seeking}), noun, record_id)
+        assert there == f"{page}?filtered=1"
+
+
+def test_a_link_carries_what_it_is_given_and_the_lens() -> None:
+    seeking = RequestFactory().get("/runs/?filtered=1")
+    assert carried(seeking, {}) == "?filtered=1"
+    assert carried(seeking, {"tab": "a b&c", "why": None, "q": ""}) == "?tab=a%20b%26c&filtered=1"
+    assert carried(seeking, {"filtered": "only"}) == "?filtered=only"
+    assert carried(RequestFactory().get("/runs/"), {}) == ""
 
 
 def test_changed_keeps_the_rest_and_drops_the_place_in_the_list() -> None:

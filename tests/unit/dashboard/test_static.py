@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+TEMPLATES = sorted(
+    path for kind in ("html", "jinja") for path in (ROOT / "templates").rglob(f"*.{kind}")
+)
 LINES_MAX = 120
 
 
