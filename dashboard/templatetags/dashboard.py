@@ -10,6 +10,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.template.loader import get_template
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -230,6 +231,21 @@ def lens_on(context: Context) -> bool:
     """Whether this page shows filtered records."""
     request = context.get("request")
     return request is not None and is_lens_on(request)
+
+
+@register.simple_tag(takes_context=True)
+def navigation(context: Context, name: str) -> SafeString:
+    """A part with ways to other pages, which says the same to everybody at this place: made once."""
+    request = context["request"]
+    here = request.resolver_match.url_name if request.resolver_match else ""
+    key = (name, here, is_lens_on(request))
+    if key not in _NAVIGATION:
+        part: Any = get_template(f"dashboard/parts/{name}.html")
+        _NAVIGATION[key] = part.template.render(context)
+    return _NAVIGATION[key]
+
+
+_NAVIGATION: Final[dict[tuple[str, str, bool], SafeString]] = {}  # a few for each address
 
 
 @register.inclusion_tag("dashboard/parts/place.html", takes_context=True)

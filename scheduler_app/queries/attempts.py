@@ -86,8 +86,7 @@ def visible(scope: Scope) -> QuerySet[Attempt]:
 
 
 _COLUMNS: Final[Mapping[str, str | Combinable]] = {
-    "flow_id": "run__flow_id",
-    "run_id": "run__run_key",
+    **lens.OF_RUN,
     "run": "run_id",
     "ti": "ti_id",
     # A subquery, not a join: ghosts have no task instance.

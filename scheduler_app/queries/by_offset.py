@@ -68,7 +68,9 @@ def page(
     ]
     is_last_descending = bool(order) and order[-1][1]
     by.append(OrderBy(F(noun.key), descending=is_last_descending))
-    rows = tuple(noun.row_of(values) for values in _read(noun, every, order, by, offset, limit))
+    rows = tuple(
+        noun.row_of(values) for values in _read(noun, every, where, order, by, offset, limit)
+    )
     if not is_counted:
         return OffsetPage(rows=rows, total=offset + len(rows))
     total = every.order_by().values("pk")[: COUNT_MAX + 1].count()
@@ -81,6 +83,7 @@ def page(
 def _read(
     noun: Noun[Any],
     every: QuerySet[Any],
+    where: Q,
     order: Sequence[tuple[str, bool]],
     by: Sequence[OrderBy],
     offset: int,
@@ -97,15 +100,29 @@ def _read(
         rows = list(part.order_by(*by).values_list(*noun.sources())[offset:last])
         if len(rows) == limit:
             return rows
+    compared = {lookup.replace("__", "_") for lookup in _lookups_in(where)}
+    is_by_key = not order or order[0][0] == noun.key
+    if is_by_key and newest.bounds_an_interval(noun.model, compared):
+        is_descending = bool(order) and order[0][1]
+        part = newest.near(every, key=noun.key, is_descending=is_descending)
+        rows = list(part.order_by(*by).values_list(*noun.sources())[offset:last])
+        if len(rows) == limit:
+            return rows
+        by = [newest.by_key_after_all(noun.key, is_descending=is_descending)]
     return list(every.order_by(*by).values_list(*noun.sources())[offset:last])
 
 
 def _columns_in(where: Q) -> set[str]:
     """The first words of all lookups of the condition."""
+    return {lookup.partition("__")[0] for lookup in _lookups_in(where)}
+
+
+def _lookups_in(where: Q) -> set[str]:
+    """All lookups of the condition, as ``started_at__gte``."""
     found: set[str] = set()
     for child in where.children:
         if isinstance(child, Q):
-            found |= _columns_in(child)
+            found |= _lookups_in(child)
         elif isinstance(child, tuple):
-            found.add(child[0].partition("__")[0])
+            found.add(child[0])
     return found

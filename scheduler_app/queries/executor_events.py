@@ -57,8 +57,7 @@ NOUN: Final = lens.Noun(
     row=EventRow,
     rows=_rows,
     columns={
-        "flow_id": "run__flow_id",
-        "run_id": "run__run_key",
+        **lens.OF_RUN,
         "run": "run_id",
         "ti": "ti_id",
     },

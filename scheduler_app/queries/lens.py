@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from enum import Enum, auto
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections
-from django.db.models import CharField, Model, Q, QuerySet, Value
+from django.db.models import CharField, Model, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast
 
+from scheduler_app.models import Run
 from scheduler_app.queries import newest, paging
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import errors, visibility
@@ -39,6 +41,13 @@ SENTENCE: Final = "filter_reason"
 COUNT_MAX: Final = 10_000  # rows; each half is counted up to here unless count=exact
 COUNTED_COLUMNS: Final = 2  # of a counting statement
 READINGS_KEPT: Final = 256  # statements of pages, some kilobytes each
+# The flow and the text id of the run of a row. Subqueries, not joins: read for the rows of a page alone,
+# and a row whose run is lost is a row nevertheless.
+_RUN: Final = Run.objects.filter(id=OuterRef("run_id"))
+OF_RUN: Final[Mapping[str, str | Combinable]] = {
+    "flow_id": Subquery(_RUN.values("flow_id")),
+    "run_id": Subquery(_RUN.values("run_key")),
+}
 NEVER_FILTERED: Final = Cast(Value(None), CharField())  # standing of nouns without rules
 
 
@@ -251,12 +260,8 @@ def page(
     """
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
     wanted = asked.limit + 1
-    # Current rows have no time at which they were set aside.
-    can_narrow = newest.is_timed(noun.model, by.column) and (
-        by.column != "filtered_at" or asked.filtered is Lens.ONLY
-    )
-    for is_narrowed in (True, False) if can_narrow else (False,):
-        values, counted = _read(_reading(noun, asked, scope, window, is_narrowed), asked)
+    for way in _ways(noun, asked, by):
+        values, counted = _read(_reading(noun, asked, scope, window, way), asked)
         if len(values) in (wanted, rows_in(counted, asked)):
             break
     rows = tuple(noun.row_of(each) for each in values[: asked.limit])
@@ -364,9 +369,30 @@ def whole(noun: Noun[Any], asked: ListFilter, scope: Scope) -> QuerySet[Any]:
     return rows.values_list(*noun.sources())
 
 
+class _Way(Enum):
+    """How the rows of a page are found."""
+
+    PLAIN = auto()
+    NARROWED = auto()  # by newest.narrowed
+    NEAR = auto()  # by newest.near
+    SORTED = auto()  # by newest.by_key_after_all
+
+
+def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way, ...]:
+    """What is tried in turn until the page is full."""
+    # Current rows have no time at which they were set aside.
+    if newest.is_timed(noun.model, by.column) and (
+        by.column != "filtered_at" or asked.filtered is Lens.ONLY
+    ):
+        return _Way.NARROWED, _Way.PLAIN
+    if by.column == noun.key and newest.bounds_an_interval(noun.model, asked.narrowing()):
+        return _Way.NEAR, _Way.SORTED
+    return (_Way.PLAIN,)
+
+
 @lru_cache(maxsize=READINGS_KEPT)
 def _reading(
-    noun: Noun[Any], asked: ListFilter, scope: Scope, window: Window | None, is_narrowed: bool
+    noun: Noun[Any], asked: ListFilter, scope: Scope, window: Window | None, way: _Way
 ) -> _Reading:
     """The statement of a page, made once: what it says follows from what it is made of.
 
@@ -381,11 +407,16 @@ def _reading(
     if asked.cursor:
         listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
     wanted = asked.limit + 1
-    if is_narrowed:
+    order = by.expressions()
+    if way is _Way.NARROWED:
         listed = newest.narrowed(
             listed, by.column, key=by.key, is_descending=by.is_descending, number=wanted
         )
-    listed = listed.order_by(*by.expressions())[:wanted]
+    elif way is _Way.NEAR:
+        listed = newest.near(listed, key=by.key, is_descending=by.is_descending)
+    elif way is _Way.SORTED:
+        order = [newest.by_key_after_all(by.key, is_descending=by.is_descending)]
+    listed = listed.order_by(*order)[:wanted]
     shown = compiled(listed.values_list(*noun.sources(), Value(True)))
     counted_sql, counted_parameters = counting(
         asked.matching(every), is_exact=asked.count == "exact"

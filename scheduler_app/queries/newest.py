@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from django.contrib.postgres.indexes import BrinIndex
 from django.db.models import F, Subquery
 from django.db.models.expressions import OrderBy
+from django.db.models.functions import Coalesce
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from django.db.models import Model, QuerySet
+
+NEAR_ROWS: Final = 5_000
 
 
 class _Reached(Subquery):
@@ -56,3 +61,33 @@ def narrowed(
     times = rows.filter(**{f"{column}__isnull": False}).order_by(by).values(column)
     reached = _Reached(times[:number], is_descending=is_descending)
     return rows.filter(**{f"{column}__{compare}": reached})
+
+
+def bounds_an_interval(model: type[Model], compared: Collection[str]) -> bool:
+    """Whether these comparisons, as ``started_at_gte``, bound a time of the model on both sides."""
+    sides = {name.rpartition("_")[::2] for name in compared}
+    return any(
+        (column, "lte") in sides or (column, "lt") in sides
+        for column, side in sides
+        if side in ("gte", "gt") and is_timed(model, column)
+    )
+
+
+def near(rows: QuerySet[Any], *, key: str, is_descending: bool) -> QuerySet[Any]:
+    """Those of the rows that are among the first few thousand of the table in the order of the key.
+
+    An interval is looked for here first: where enough of it is, the first rows are found at once.
+    """
+    order = f"-{key}" if is_descending else key
+    every = rows.model._default_manager.order_by(order).values(key)  # noqa: SLF001 - likewise
+    last = Subquery(every[NEAR_ROWS - 1 : NEAR_ROWS])
+    return rows.filter(**{f"{key}__{'gte' if is_descending else 'lte'}": last})
+
+
+def by_key_after_all(key: str, *, is_descending: bool) -> OrderBy:
+    """The order of the key for rows that are found by something else: not a walk along its index.
+
+    The index over times finds an interval wherever it is in a long history; by the key, everything
+    beside it would be looked at.
+    """
+    return OrderBy(Coalesce(F(key), F(key)), descending=is_descending)

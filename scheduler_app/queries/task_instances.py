@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from django.db.models import BooleanField, Count, ExpressionWrapper, Max, Min, OuterRef, Q, Subquery
+from django.db.models import BooleanField, Count, ExpressionWrapper, Max, Min, Q
 
-from scheduler_app.models import Run, TaskInstance
+from scheduler_app.models import TaskInstance
 from scheduler_app.queries import lens, saving, shown
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules.errors import InvalidInput, NotFound
@@ -168,17 +168,13 @@ def _rows(scope: Scope) -> QuerySet[TaskInstance]:
     return scope.owned(TaskInstance.objects.all(), "run__flow_id")
 
 
-# Subqueries, not joins: the column is not null, so a join would hide the instances of a lost run.
-_RUN: Final = Run.objects.filter(id=OuterRef("run_id"))
-
 NOUN: Final = lens.Noun(
     name="task-instances",
     model=TaskInstance,
     row=TaskInstanceRow,
     rows=_rows,
     columns={
-        "flow_id": Subquery(_RUN.values("flow_id")),
-        "run_id": Subquery(_RUN.values("run_key")),
+        **lens.OF_RUN,
         "run": "run_id",
         "state": shown.TASK_SHOWN,
         "state_beneath": "state",
