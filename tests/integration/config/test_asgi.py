@@ -12,10 +12,8 @@ from scheduler_app.config import asgi
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponseBase
-    from pytest_django.fixtures import SettingsWrapper
 
 SEEN: list[int] = []
-Answer = "Callable[[HttpRequest], HttpResponseBase]"
 
 
 def noting(get_response: Any) -> Any:
@@ -31,7 +29,7 @@ def noting(get_response: Any) -> Any:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_middlewares_and_view_are_one_step_of_one_thread(settings: SettingsWrapper) -> None:
+async def test_middlewares_and_view_are_one_step_of_one_thread(settings: Any) -> None:
     own = f"{__name__}.noting"
     settings.MIDDLEWARE = [own, *(part for one in settings.MIDDLEWARE for part in (one, own))]
     SEEN.clear()

@@ -19,6 +19,7 @@ from scheduler_app.queries import (
     by_offset,
     executor_events,
     lens,
+    newest,
     records,
     run_attempts,
     runs,
@@ -49,6 +50,8 @@ INSTANCES: Final = 60_000
 VISITED_MAX: Final = lens.COUNT_MAX + 2_000  # rows of one scan: what is counted, and a page
 SORTED_MAX: Final = 2_000
 NOW: Final = timezone.now()
+# Far from both ends of the history.
+INTERVAL: Final = (NOW - timedelta(minutes=104), NOW - timedelta(minutes=100))
 
 LISTS: Final[dict[str, tuple[Any, ListFilter]]] = {
     "task instances": (task_instances, TaskInstanceFilter(limit=100)),
@@ -60,6 +63,19 @@ LISTS: Final[dict[str, tuple[Any, ListFilter]]] = {
     "started lately": (
         task_instances,
         TaskInstanceFilter(limit=100, started_at_gte=NOW - timedelta(minutes=12)),
+    ),
+    **{
+        f"an interval by {order}": (
+            task_instances,
+            TaskInstanceFilter(
+                limit=100, order=order, started_at_gte=INTERVAL[0], started_at_lte=INTERVAL[1]
+            ),
+        )
+        for order in ("id", "-id")
+    },
+    "an interval of attempts": (
+        attempts,
+        AttemptFilter(limit=100, issued_at_gte=INTERVAL[0], issued_at_lte=INTERVAL[1]),
     ),
     "attempts": (attempts, AttemptFilter(limit=100)),
     "failed attempts": (attempts, AttemptFilter(limit=100, outcome=("failed",))),
@@ -94,6 +110,16 @@ def test_lists_touch_a_bounded_part_of_the_history() -> None:
             assert len(page.rows) == 100, name
         faults += [f"{name}: {fault}" for query in captured for fault in _faults(query["sql"])]
     with CaptureQueriesContext(connection) as captured:
+        within = Q(started_at__gte=INTERVAL[0], started_at__lt=INTERVAL[1])
+        for is_descending in (True, False):
+            interval = by_offset.page(
+                task_instances.NOUN,
+                EVERYTHING,
+                where=within,
+                order=(("id", is_descending),),
+                limit=100,
+            )
+            assert len(interval.rows) == 100
         for order in ((("started_at", True),), ()):
             found = by_offset.page(
                 task_instances.NOUN, EVERYTHING, where=Q(), order=order, limit=100, offset=100
@@ -134,6 +160,46 @@ def test_pages_in_the_order_of_a_time_lead_through_every_row_once(
         task_instances.NOUN, EVERYTHING, where=Q(), order=((column, is_descending),), limit=50
     )
     assert [getattr(row, column) for row in one_page.rows] == [at for at, _ in timed[:50]]
+
+
+@pytest.mark.parametrize("order", ["id", "-id"])
+def test_pages_of_an_interval_lead_through_every_row_of_it_once(
+    world: World, raw: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Wherever it lies: among the first rows looked at, beyond them, and across."""
+    monkeypatch.setattr(newest, "NEAR_ROWS", 20)
+    flow = world.flow("f", chain("a"))
+    assert flow.current_version_id is not None
+    history.write(raw, version_id=flow.current_version_id, instances=200)
+    raw.execute(
+        "UPDATE task_instance SET started_at = started_at - interval '3 s' WHERE id % 5 = 0"
+    )
+    rows = sorted(TaskInstance.objects.values_list("started_at", "id"))
+    for first, last in ((0, 30), (90, 99), (60, 199), (0, 199)):
+        begin, end = rows[first][0], rows[last][0]
+        assert begin is not None
+        assert end is not None
+        wanted = sorted(pk for at, pk in rows if at is not None and begin <= at <= end)
+        if order == "-id":
+            wanted.reverse()
+        seen: list[int] = []
+        cursor = ""
+        while not seen or cursor:
+            asked = TaskInstanceFilter(
+                limit=7, order=order, cursor=cursor, started_at_gte=begin, started_at_lte=end
+            )
+            page = task_instances.page(asked, EVERYTHING)
+            seen += [row.id for row in page.rows]
+            cursor = page.next_cursor
+        assert seen == wanted
+        by = ((order.removeprefix("-"), order == "-id"),)
+        within = Q(started_at__gte=begin, started_at__lte=end)
+        for offset in (0, 3):
+            part = by_offset.page(
+                task_instances.NOUN, EVERYTHING, where=within, order=by, limit=7, offset=offset
+            )
+            assert [row.id for row in part.rows] == wanted[offset : offset + 7]
+            assert part.total == len(wanted)
 
 
 def _faults(statement: str) -> list[str]:
