@@ -119,7 +119,7 @@ class Command(BaseCommand):
         if len(plan.dates) > DATES_SHOWN:
             self.stdout.write(f"... and {len(plan.dates) - DATES_SHOWN} more")
         counts = ", ".join(f"{number} {state}" for state, number in sorted(plan.counts.items()))
-        begun = "would be" if plan.dry_run else f"backfill {plan.id}:"
+        begun = "would be" if plan.dry_run else f"in backfill {plan.id}, to be"
         self.stdout.write(f"\n{len(plan.dates)} dates {begun} {counts}")
 
     def _list(self, options: dict[str, Any]) -> None:

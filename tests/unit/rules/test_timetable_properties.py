@@ -316,8 +316,8 @@ def test_a_window_that_changes_brings_no_interval_back(
     long_schedules,
     st.sampled_from(ZONES),
     instants | changes,
-    st.integers(0, 4000),
-    st.integers(0, 4000),
+    st.integers(0, 1500),
+    st.integers(0, 1500),
 )
 def test_a_range_of_dates_in_two_parts_is_the_range_as_a_whole(
     schedule: Schedule, zone: str, first: datetime, one: int, other: int
