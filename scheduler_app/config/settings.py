@@ -290,28 +290,32 @@ def _database() -> dict[str, Any]:
     except addresses.BadAddress as error:
         raise ImproperlyConfigured(f"DATABASE_URL: {error}") from None
     database["OPTIONS"].setdefault("connect_timeout", 5)
-    if IS_WEB:
-        database["OPTIONS"].setdefault("application_name", "daylight web")
-        # A pooled connection may be of before a restart of the database.
-        database["CONN_HEALTH_CHECKS"] = True
-        # A page that asks for too much gives up before it slows the writers down.
-        limits = f"-c statement_timeout={round(WEB_STATEMENT_TIMEOUT_S * 1000)} -c jit=off"
-        database["OPTIONS"]["options"] = (
-            f"{limits} {database['OPTIONS'].get('options', '')}".strip()
-        )
-        # Under ASGI each request would open a connection of its own without a pool.
-        database["OPTIONS"]["pool"] = {
-            "min_size": 1,
-            "max_size": WEB_CONNECTIONS_MAX,
-            "timeout": 10,
-        }
+    return database
+
+
+def _database_of_web() -> dict[str, Any]:
+    """The same, as web processes use it."""
+    database = _database()
+    if not DATABASE_URL:
+        return database
+    options = database["OPTIONS"]
+    options.setdefault("application_name", "daylight web")
+    # A page that asks for too much gives up before it slows the writers down.
+    limits = f"-c statement_timeout={round(WEB_STATEMENT_TIMEOUT_S * 1000)} -c jit=off"
+    options["options"] = f"{limits} {options.get('options', '')}".strip()
+    # Under ASGI each request would open a connection of its own without a pool.
+    options["pool"] = {"min_size": 1, "max_size": WEB_CONNECTIONS_MAX, "timeout": 10}
+    # A pooled connection may be of before a restart of the database.
+    database["CONN_HEALTH_CHECKS"] = True
     return database
 
 
 IS_WEB: Final = sys.argv[1:2] == ["web"] or os.environ.get("DAYLIGHT_PROCESS") == "web"
 WEB_CONNECTIONS_MAX: Final = readers.integer("DAYLIGHT_WEB_CONNECTIONS_MAX", 16, least=2)
 WEB_STATEMENT_TIMEOUT_S: Final = readers.number("DAYLIGHT_WEB_STATEMENT_TIMEOUT_S", 10.0, least=0.1)
-DATABASES: Final = {"default": _database()}
+DATABASES: Final = {"default": _database_of_web() if IS_WEB else _database()}
+# What `DATABASES["default"]` becomes in a process that read its settings before it was a web process.
+DATABASE_OF_WEB: Final = _database_of_web()
 
 AUTH_PASSWORD_VALIDATORS: Final = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

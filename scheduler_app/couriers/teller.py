@@ -101,6 +101,8 @@ class Teller:
 
 def plan(connection: psycopg.Connection[Any]) -> bool:
     """Each incident that is to be told of has its alerts; whether there were any incidents."""
+    if not due_tellings(connection, remind_after_s=settings.ALERT_REMIND_AFTER_S):
+        return False  # without a transaction, as nearly always
     with connection.transaction():
         tellings = due_tellings(connection, remind_after_s=settings.ALERT_REMIND_AFTER_S)
         if not tellings:

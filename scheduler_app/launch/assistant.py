@@ -1,6 +1,6 @@
 """A process that knows Django for the supervisor, which is there for as long as the stack and so stays small.
 
-Forked, so that nothing is loaded twice; asked over a pipe; ended when nothing is left to ask.
+Divided off the nursery, or forked where there is none; asked over a pipe; ended when nothing is left to ask.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,13 +19,28 @@ from scheduler_app.launch.words import UpFailed
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from scheduler_app.launch.nursery import Nursery
+
 _DEFAULT: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errands:
+    """What an assistant does. See ``nursery.Calling``."""
+
+    command: tuple[str, ...]
+
+    def follow(self, channel: Connection) -> int:
+        """All errands that were asked for over the channel were run."""
+        serve(channel)
+        return 0
 
 
 class Assistant:
     """Runs the functions of ``launch.errands``, all in one process with the environment of its start."""
 
-    def __init__(self) -> None:
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
         self._pid = 0
         self._pipe: Connection | None = None
 
@@ -59,6 +76,11 @@ class Assistant:
             os.waitpid(self._pid, 0)
 
     def _begin(self) -> None:
+        command = (sys.executable, sys.argv[0], "assistant")
+        if divided := self._nursery.divide(Errands(command=command)):
+            child, self._pipe = divided
+            self._pid = child.pid
+            return
         ours, theirs = Pipe()
         parent = os.getpid()
         pid = os.fork()
@@ -69,18 +91,23 @@ class Assistant:
         code = 1
         try:
             ours.close()
-            _serve(theirs, parent)
+            _stand_alone(parent)
+            serve(theirs)
             code = 0
         finally:
             os._exit(code)
 
 
-def _serve(pipe: Connection, parent: int) -> None:
+def _stand_alone(parent: int) -> None:
     signal.set_wakeup_fd(-1)
     for number in _DEFAULT:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's
     children.die_with(parent)
+
+
+def serve(pipe: Connection) -> None:
+    """Errands are run until nobody asks any more."""
     from scheduler_app.launch import errands  # noqa: PLC0415 - it reads the settings
 
     while True:

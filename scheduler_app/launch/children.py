@@ -8,17 +8,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import IO, TYPE_CHECKING, Final
 
 from scheduler_app.launch.accounts import credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from scheduler_app.launch.accounts import Account
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+ADOPTION_POLL_S: Final = 0.001
 # Loaded before any fork: between fork and exec nothing may be imported.
 _prctl: Final = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
 
@@ -77,6 +80,32 @@ def die_with(parent: int) -> None:
     ask_kernel = _die_with(parent, signal.SIGKILL)
     if ask_kernel is not None:
         ask_kernel()
+
+
+def can_adopt() -> bool:
+    """Whether this system gives orphans to those of their forebears that ask for them."""
+    return sys.platform == "linux" and _prctl is not None
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """Processes below this one that lose their parent become its children, for as long as this lasts."""
+    assert _prctl is not None, "it can adopt"
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def adopted_by(parent: int, *, within_s: float) -> bool:
+    """Whether this process, whose own parent is about to end, is the child of that one now."""
+    deadline_s = time.monotonic() + within_s
+    while os.getppid() != parent:
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(ADOPTION_POLL_S)
+    return True
 
 
 def _die_with(parent: int, how: signal.Signals) -> Callable[[], None] | None:

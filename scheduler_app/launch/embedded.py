@@ -172,6 +172,7 @@ def start_valkey(data_dir: Path) -> Server:
             'save ""',
             "appendonly no",
             f"maxmemory {VALKEY_MEMORY_MAX}",
+            "hz 2",  # nothing in it runs out: its housekeeping is for what is not here
             "maxmemory-policy noeviction",
             "daemonize no",
             "dir /",

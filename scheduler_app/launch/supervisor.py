@@ -21,6 +21,7 @@ from scheduler_app.launch.assistant import Assistant
 from scheduler_app.launch.components import Component, Components
 from scheduler_app.launch.embedded import EmbeddedFailed
 from scheduler_app.launch.environment import ROOT
+from scheduler_app.launch.nursery import Nursery
 from scheduler_app.launch.servers import Servers
 from scheduler_app.launch.words import UpFailed, say
 
@@ -62,7 +63,8 @@ class Supervisor:
         self._options = options
         self._servers = Servers(options.data_dir, os.environ, executor=options.executor)
         self._components = Components(_components(options))
-        self._assistant = Assistant()
+        self._nursery = Nursery()
+        self._assistant = Assistant(self._nursery)
         self._is_preparing = True
         self._is_stopping = False
         self._is_ready = False
@@ -122,6 +124,7 @@ class Supervisor:
         """Servers answer, schema and administrator are there, every process was started."""
         options = self._options
         data_folder.make_secret_key(options.data_dir)
+        self._nursery.begin()
         for line in self._servers.start():
             say(line)
         if options.executor == "local":
@@ -138,6 +141,7 @@ class Supervisor:
         os.environ.setdefault("DAYLIGHT_BASE_URL", f"http://127.0.0.1:{options.port}")
         os.environ.pop("DAYLIGHT_ADMIN_PASSWORD", None)
         self._publish_addresses()
+        self._nursery.load(os.environ)
         self._prepare_database()
         self._is_preparing = False
         self._ready_by_s = time.monotonic() + READY_WITHIN_S
@@ -184,7 +188,7 @@ class Supervisor:
     def _start_due(self) -> None:
         for member in self._components.members:
             if member.is_due():
-                pid = member.start(os.environ, Path.cwd())
+                pid = member.start(os.environ, Path.cwd(), self._nursery)
                 say(f"{member.name} started (process {pid}, log {member.log})")
 
     def _heal_servers(self) -> None:
@@ -195,6 +199,9 @@ class Supervisor:
             self._publish_addresses()
             self._assistant.end()
             self._components.ask_to_end()  # they start again with the new addresses
+            self._nursery.end()
+            self._nursery.begin()
+            self._nursery.load(os.environ)
 
     def _look_whether_ready(self) -> None:
         missing, is_first = self._assistant.ask(
@@ -233,6 +240,7 @@ class Supervisor:
         self._is_preparing = False
         self._is_impatient = False
         self._assistant.end()
+        self._nursery.end()
         self._components.ask_to_end()
         deadline_s = time.monotonic() + STOP_GRACE_S
         while (

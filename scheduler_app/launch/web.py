@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from django.conf import settings
 
 from scheduler_app.processes.job import JobRow
 
@@ -14,31 +17,52 @@ if TYPE_CHECKING:
 
 APPLICATION: Final = "scheduler_app.config.asgi:application"
 GRACE_S: Final = 5  # for open requests and sockets, well within the supervisor's own grace
-TICKS_A_PROGRESS: Final = 10  # uvicorn ticks ten times a second
+TICK_S: Final = 1.0  # between two dates in the heads of answers, and two progresses of the job row
 
 
 class _Server(uvicorn.Server):
-    """Says with each turn of the event loop that the process gets on."""
+    """Says with each turn of its event loop that the process gets on.
+
+    uvicorn's own loop looks ten times a second whether it is to end; this one is told.
+    """
 
     def __init__(self, config: uvicorn.Config, job: JobRow) -> None:
         super().__init__(config)
         self._job = job
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
 
-    async def on_tick(self, counter: int) -> bool:
-        """Whether to end."""
-        if counter % TICKS_A_PROGRESS == 0:
+    def stop(self) -> None:
+        """It ends soon. Callable from anywhere."""
+        self.should_exit = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._woken.set)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn takes a signal, and at once."""
+        super().handle_exit(sig, frame)
+        self.stop()
+
+    async def main_loop(self) -> None:
+        """Serves until it is told to stop."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
             self._job.progressed()
-        return await super().on_tick(counter)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._woken.wait()
 
 
 def serve(*, host: str, port: int, name: str = "") -> None:
     """Pages and API were served until SIGTERM or SIGINT. Raises ``SystemExit`` if it cannot start."""
+    settings.DATABASES["default"].update(settings.DATABASE_OF_WEB)
     # uvicorn takes the signals while it serves, and gives them back to these when it has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
 
     def stop() -> None:
-        server.should_exit = True  # uvicorn looks at its next turn, as it does after a signal
+        server.stop()
 
     job = JobRow(kind="web", name=name, detail={"host": host, "port": port}, on_stop=stop)
     config = uvicorn.Config(

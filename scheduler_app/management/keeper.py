@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 
 from scheduler_app.operations.clear_batch import go_on_with_left
 
-TURN_S: Final = 5.0  # between two looks; one partial index is read
+TURN_S: Final = 15.0  # between two looks: each makes a connection, which costs more than the look
 CARRIED_S: Final = 5.0  # of one turn, so that it stops within that
 STOP_S: Final = 10.0  # a run that is just being cleared is waited for
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.transitions.inquiry import Holding
 
-LOOK_S: Final = 0.5  # between two looks at whether a stop is asked for
+LOOK_S: Final = 1.0  # between two looks at whether a stop is asked for
 NONCES_KEPT: Final = 1000  # more than an hour of heartbeats
 TWIN_EXIT: Final = 70  # exit code of a copied process whose original beats
 

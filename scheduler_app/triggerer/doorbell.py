@@ -22,6 +22,7 @@ class Doorbell:
     def __init__(self, url: str) -> None:
         self._url = url
         self._bells: list[asyncio.Event] = []
+        self.is_heard = False  # whether hints would be heard now
 
     def bell(self) -> asyncio.Event:
         """One more bell; its owner clears it before it looks."""
@@ -36,19 +37,19 @@ class Doorbell:
 
     async def listen(self) -> None:
         """Rings until cancelled; reconnects for ever."""
-        is_heard = True
+        is_told = False
         while True:
             try:
                 async with listen(self._url, TRIGGER) as ear:
-                    is_heard = True
+                    self.is_heard, is_told = True, False
                     self.ring()  # hints sent while nobody listened are lost
                     while True:
                         if await ear.hear(HEAR_TIMEOUT_S) is not None:
                             self.ring()
             except (HintsAway, OSError) as error:
-                if is_heard:
+                if not is_told:
                     logger.warning("hints are not heard; polling", extra={"error": str(error)})
-                is_heard = False
+                self.is_heard, is_told = False, True
                 await asyncio.sleep(RETRY_S)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FILE_BATCH_MAX: Final = 500
 FILE_THREADS: Final = 4  # a disk that hangs holds one of them
-FILE_TURN_S: Final = 0.1
+FILE_TURN_S: Final = 0.1  # while there are files to be looked at
 RUN_BATCH_MAX: Final = 2000
 RUN_INTERVAL_S: Final = 1.0
 
@@ -40,6 +40,7 @@ class QuickLooks:
         self._threads = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="looks")
         self._due: list[Due] = []
         self._numbers = itertools.count()
+        self._is_wanted = asyncio.Event()  # somebody waits for a look
 
     async def until(self, trigger: PollTrigger) -> Any:
         """The first answer of the trigger's ``look``; raises what that raises."""
@@ -59,7 +60,11 @@ class QuickLooks:
                 continue
             for item in batch:
                 heapq.heappush(self._due, item)
-            await asyncio.sleep(FILE_TURN_S)
+            if not self._due:
+                self._is_wanted.clear()
+                await self._is_wanted.wait()
+            else:
+                await asyncio.sleep(FILE_TURN_S)
 
     def close(self) -> None:
         """Threads end when their look does."""
@@ -69,6 +74,7 @@ class QuickLooks:
         self, at: float, trigger: PollTrigger, future: asyncio.Future[Any], looked: int
     ) -> None:
         heapq.heappush(self._due, (at, next(self._numbers), trigger, future, looked))
+        self._is_wanted.set()
 
     def _take(self) -> list[Due]:
         now = time.monotonic()
@@ -111,11 +117,13 @@ class RunLooks:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._waiting: dict[asyncio.Future[Any], RunTrigger] = {}
+        self._is_wanted = asyncio.Event()  # somebody waits for a run
 
     async def until(self, trigger: RunTrigger) -> dict[str, Any]:
         """How the run or task ended: flow_id, run_id, task_id, state, ended_at."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[future] = trigger
+        self._is_wanted.set()
         try:
             found: dict[str, Any] = await future
             return found
@@ -125,6 +133,9 @@ class RunLooks:
     async def run(self) -> None:
         """Looks until cancelled."""
         while True:
+            if not self._waiting:
+                self._is_wanted.clear()
+                await self._is_wanted.wait()
             waiting = list(self._waiting.items())
             for start in range(0, len(waiting), RUN_BATCH_MAX):
                 batch = waiting[start : start + RUN_BATCH_MAX]

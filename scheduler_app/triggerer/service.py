@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from scheduler_app.transitions.trigger import ClaimedTrigger, Round
 
 DUE_MAX: Final = 500  # fired in one transaction
-TURN_S: Final = 1.0  # between looks, while nothing rings and nothing is due
+TURN_S: Final = 1.0  # between looks, while no hints are heard and nothing is due
+QUIET_TURN_S: Final = 2.5  # likewise, while hints are heard and none comes
 AGAIN_S: Final = 0.05  # for what was locked
 CLAIM_MAX: Final = 500  # in one statement, so that several triggerers share what comes
 RETRY_S: Final = 1.0  # while the database is away
@@ -190,7 +191,12 @@ class Triggerer:
                 continue
             # The loop has been round, and the database has answered: this is progress.
             self._job.progressed()
-            await heard(bell, _pause_s(done))
+            await heard(bell, _pause_s(done, self._turn_s()))
+
+    def _turn_s(self) -> float:
+        # Often enough for the job row to show the loop's progress at every beat.
+        most_s = QUIET_TURN_S if self._doorbell.is_heard else TURN_S
+        return min(most_s, settings.HEARTBEAT_INTERVAL_S / 2)
 
     def _fire_some(self, connection: psycopg.Connection[Any]) -> Round:
         done = fire_due(connection, limit=DUE_MAX)
@@ -217,7 +223,7 @@ class Triggerer:
                 logger.warning("nothing is claimed", extra={"error": str(error).strip()})
                 await asyncio.sleep(RETRY_S)
                 continue
-            await heard(bell, 0.0 if len(claimed) == CLAIM_MAX else _turn_s())
+            await heard(bell, 0.0 if len(claimed) == CLAIM_MAX else self._turn_s())
 
     def _claim_some(self, connection: psycopg.Connection[Any]) -> list[ClaimedTrigger]:
         room = min(CLAIM_MAX, self._capacity - len(self._watch))
@@ -247,15 +253,9 @@ class Triggerer:
             self._job.set_detail(watched=self._watched_told)
 
 
-def _turn_s() -> float:
-    # Often enough for the job row to show the loop's progress at every beat.
-    return min(TURN_S, settings.HEARTBEAT_INTERVAL_S / 2)
-
-
-def _pause_s(done: Round) -> float:
+def _pause_s(done: Round, turn_s: float) -> float:
     if done.is_full:
         return 0.0
     if any(one.what == "again" for one in done.fired):
         return AGAIN_S
-    turn_s = _turn_s()
     return turn_s if done.next_in_s is None else min(turn_s, done.next_in_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ class Steps:
 
     def __init__(self, note: Callable[[int], None] = lambda _: None) -> None:
         self.current: Step | None = None
+        self.begun = threading.Event()  # a step, since whoever waits for one has cleared this
         self._note = note  # told whose step it is; 0: nobody's
         self._interrupted: int | None = None  # number of the step that is told to end
         self._numbers = itertools.count(1)
@@ -66,6 +68,8 @@ class Steps:
         """What runs in the block is a step of this owner."""
         before = self.current
         self.current = Step(number=next(self._numbers), owner=owner, since=time.monotonic())
+        if not self.begun.is_set():
+            self.begun.set()
         self._note(owner.trigger_id)
         try:
             if owner.enter is not None:

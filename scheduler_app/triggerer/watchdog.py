@@ -50,6 +50,7 @@ class Watchdog:
     def stop(self) -> None:
         """Nothing is watched any more."""
         self._ending.set()
+        self._steps.begun.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2)
 
@@ -58,6 +59,7 @@ class Watchdog:
         while not self._ending.wait(self._limit_s / LOOKS_A_LIMIT):
             step = self._steps.current
             if step is None:
+                self._await_step()
                 continue
             times = told[1] if told[0] == step.number else 0
             if time.monotonic() - step.since < self._limit_s * (times + 1):
@@ -70,6 +72,12 @@ class Watchdog:
             self._steps.interrupt(step)
             if self._main.ident is not None:
                 signal.pthread_kill(self._main.ident, SIGNAL)
+
+    def _await_step(self) -> None:
+        """A step has begun, or there is nothing more to watch."""
+        self._steps.begun.clear()
+        if self._steps.current is None and not self._ending.is_set():
+            self._steps.begun.wait()
 
     def _tell(self, step: Step) -> None:
         logger.warning(

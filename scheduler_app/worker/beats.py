@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from scheduler_app.worker.witness import Execution, Witness
 
 LOOK_INTERVAL_S: Final = 0.25  # for executions that are past a limit
+IDLE_INTERVAL_S: Final = (
+    1.0  # for executions at all: the first stage is their own, the next has a grace
+)
 STOP_GRACE_S: Final = 5.0  # between two stages of a stop
 RETRY_MAX_S: Final = 2.0
 
@@ -96,7 +99,7 @@ class Beats:
     def _work_forever(self) -> None:
         pause_s = LOOK_INTERVAL_S
         while not self._stopping.wait(pause_s):
-            pause_s = LOOK_INTERVAL_S
+            pause_s = LOOK_INTERVAL_S if self._witness.executions() else IDLE_INTERVAL_S
             try:
                 now = time.monotonic()
                 if now >= self._next_beat:

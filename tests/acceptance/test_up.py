@@ -237,6 +237,46 @@ def test_what_is_killed_starts_again_and_nothing_else_does(first: Stack) -> None
     assert [first.job_pids(kind) for kind in ("web", "scheduler", "worker")] == others
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each starts by its own command")
+def test_processes_share_what_they_load_and_outlive_the_nursery(tmp_path: Path) -> None:
+    with running(tmp_path, flags=["--no-examples"]) as stack:
+        assert stack.process is not None
+        up_pid = stack.process.pid
+        (nursery,) = [p for p, c in children(up_pid).items() if c.endswith("manage.py nursery ")]
+        assert not [p for p in descendants(nursery) if is_running(p)], "it has no children"
+        own = {kind: stack.job_pids(kind)[0] for kind in PARTS}
+        for kind, pid in own.items():
+            assert private_share(pid) < 0.5, kind
+        os.kill(own["triggerer"], signal.SIGKILL)
+        again = wait_for(
+            "another triggerer", lambda: set(stack.job_pids("triggerer")) - {own["triggerer"]}
+        ).pop()
+        assert private_share(again) < 0.5
+        assert children(up_pid)[again].endswith("manage.py triggerer ")
+        # What is there goes on without the nursery, and the next one starts by its own command.
+        os.kill(nursery, signal.SIGKILL)
+        os.kill(again, signal.SIGKILL)
+        by_itself = wait_for("a third", lambda: set(stack.job_pids("triggerer")) - {again}).pop()
+        assert private_share(by_itself) > 0.5
+        assert children(up_pid)[by_itself].endswith("manage.py triggerer ")
+        assert {k: stack.job_pids(k)[0] for k in own if k != "triggerer"} == {
+            k: pid for k, pid in own.items() if k != "triggerer"
+        }
+        stack.write_flow("one.py", ONE)
+        stack.wait_for_flow("one")
+        assert stack.wait_for_run(stack.trigger("one"))["state"] == "success"
+        below = descendants(up_pid)
+        assert stack.stop() == 0
+        assert not [pid for pid in below if is_running(pid)]
+
+
+def private_share(pid: int) -> float:
+    """How much of the memory that the process wrote, or that was written before it, is its alone."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    kb = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    return kb["Private_Dirty"] / (kb["Private_Dirty"] + kb["Shared_Dirty"])
+
+
 def test_the_stack_survives_the_death_of_its_database(first: Stack) -> None:
     assert first.process is not None
     (pid,) = [p for p, c in children(first.process.pid).items() if "/postgres -D" in c]
