@@ -15,11 +15,17 @@ from typing import Final
 # Libraries that need no settings, so that they can be loaded while the servers start.
 _LIBRARIES: Final = (
     "asyncio",
+    "encodings.cp437",  # of archives
+    "encodings.idna",  # of addresses
     "concurrent.futures.thread",
     "psycopg",
     "psycopg_pool",
     "django.db.models",
     "django.template.backends.django",
+    "django.template.context_processors",
+    "django.template.loaders.cached",
+    "django.template.loaders.filesystem",
+    "django.template.loaders.app_directories",
     "django.contrib.admin.options",
     "redis",
     "redis.asyncio",
@@ -31,7 +37,10 @@ _LIBRARIES: Final = (
     "uvicorn.protocols.websockets.auto",
 )
 _OF_CELERY: Final = (
+    "celery.app.amqp",
     "celery.app.base",
+    "celery.app.routes",
+    "celery.loaders.app",
     "celery.concurrency.prefork",
     "celery.worker.consumer",
     "kombu.transport.redis",
@@ -42,6 +51,9 @@ _ROLES: Final = tuple(
     for role in ("scheduler", "triggerer", "worker", "web")
 )
 _LATE: Final = (
+    "django.contrib.auth.context_processors",
+    "django.contrib.messages.context_processors",
+    "template_partials.loader",
     "scheduler_app.launch.errands",
     "scheduler_app.launch.first_look",
     "scheduler_app.launch.prepare",

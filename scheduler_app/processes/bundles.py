@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.authoring.faults import fault
@@ -33,7 +34,6 @@ from scheduler_app.rules.errors import DefinitionError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import ModuleType
 
     from scheduler_app.authoring.faults import Fault
     from scheduler_app.authoring.flow import Flow
@@ -42,6 +42,9 @@ MANIFEST: Final = ".daylight.json"  # in the archive: which file is the flow fil
 FILE_COUNT_MAX: Final = 2_000
 BYTES_MAX: Final = 32 * 1024 * 1024  # of all sources of a bundle
 LOADED_MAX: Final = 16  # bundles whose modules one process keeps
+_MARK: Final = (
+    "daylight: a folder begins"  # among the modules: what comes after it may be the folder's
+)
 _FIXED_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
@@ -317,6 +320,8 @@ class _Loaded:
 
     def enter(self) -> None:
         """Imports find this folder's modules."""
+        sys.modules.pop(_MARK, None)
+        sys.modules[_MARK] = ModuleType(_MARK)
         sys.modules.update(self.modules)
         # Last: a module of the folder never hides one of the standard library or of a package,
         # whatever this process has imported before.
@@ -329,11 +334,11 @@ class _Loaded:
         root = str(self.root)
         self.modules = {
             name: module
-            for name, module in list(sys.modules.items())
+            for name, module in _since_mark()
             if not is_own(name) and _is_under(module, root)
         }
-        for name in self.modules:
-            del sys.modules[name]
+        for name in (_MARK, *self.modules):
+            sys.modules.pop(name, None)
         self.search_paths = [path for path in sys.path if _within(path, root)]
         sys.path[:] = [path for path in sys.path if not _within(path, root)]
         sys.meta_path[:] = [
@@ -351,7 +356,7 @@ class _Loaded:
         """What was imported from the folder, also through a search path of the file's own."""
         found = dict(self.sources)
         root = str(self.root)
-        for name, module in list(sys.modules.items()):
+        for name, module in _since_mark():
             file = None if is_own(name) else getattr(module, "__file__", None)
             if isinstance(file, str) and file.endswith(".py") and _within(file, root):
                 path = Path(file).relative_to(self.root).as_posix()
@@ -475,6 +480,23 @@ def is_taken(name: str) -> bool:
     elsewhere = [path for path in sys.path if root is None or not _within(path or ".", root)]
     found = PathFinder.find_spec(name, elsewhere)
     return found is not None and found.loader is not None  # else a mere folder of that name
+
+
+def _since_mark() -> list[tuple[str, ModuleType]]:
+    """What was imported since the folder's modules are found, in that order.
+
+    A look at the others would write into each, which processes of a stack share as long as nobody does.
+    """
+    while True:
+        found: list[tuple[str, ModuleType]] = []
+        try:
+            for name in reversed(sys.modules):
+                if name == _MARK:
+                    break
+                found.append((name, sys.modules[name]))
+        except (RuntimeError, KeyError):
+            continue  # a thread has imported something meanwhile
+        return found[::-1]
 
 
 def _is_under(module: ModuleType, root: str) -> bool:

@@ -215,7 +215,9 @@ def test_the_nursery_loads_all_and_has_no_thread_and_no_file_of_its_own(shared: 
     assert Path(f"/proc/{pid}/cmdline").read_text().split("\0")[-2:] == ["nursery", ""]
     assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
     own = [path for path in Path(f"/proc/{pid}/fd").iterdir() if int(path.name) > 2]
-    assert [os.readlink(path).partition(":")[0] for path in own] == ["socket"], "its supervisor's line"
+    assert [os.readlink(path).partition(":")[0] for path in own] == ["socket"], (
+        "its supervisor's line"
+    )
     status = Path(f"/proc/{pid}/status").read_text()
     resident_kb = int(status.partition("VmRSS:")[2].split()[0])
     assert resident_kb > 70_000, "it has not loaded what a stack needs"
