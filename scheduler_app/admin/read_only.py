@@ -32,6 +32,7 @@ COUNTED_MAX: Final = 10_000  # rows; a list counts no further
 SECRETS: Final[dict[str, frozenset[str]]] = {
     "auth.user": frozenset({"password"}),
     "scheduler_app.apitoken": frozenset({"digest", "stamp"}),
+    "scheduler_app.connection": frozenset({"sealed"}),
     "scheduler_app.variable": frozenset({"value", "sealed"}),
 }
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.queries.attempts import AttemptBrief, AttemptRow
     from scheduler_app.queries.audit import AuditRow
+    from scheduler_app.queries.connections import ConnectionRow
     from scheduler_app.queries.flow_versions import FlowVersionDetail
     from scheduler_app.queries.flows import FlowRow
     from scheduler_app.queries.pools import PoolRow
@@ -311,6 +312,28 @@ def pool(row: PoolRow) -> Json:
         "scheduled_slots": 0,
         "open_slots": row.open_slots,
         "deferred_slots": 0,
+    }
+
+
+def connection(row: ConnectionRow) -> Json:
+    """A connection; its password and what its extras say are masked."""
+    extra = json.dumps(dict.fromkeys(row.extra_keys, MASK), ensure_ascii=False)
+    return {
+        "connection_id": row.connection_id,
+        "conn_type": row.conn_type,
+        "description": row.description or None,
+        "host": row.host or None,
+        "login": row.login or None,
+        "schema": row.schema or None,
+        "port": row.port,
+        "password": MASK if row.has_password else None,
+        "extra": extra if row.extra_keys else None,
+        "team_name": None,
+        "daylight": {
+            "version": row.version,
+            "updated_at": instant(row.updated_at),
+            "updated_by": row.updated_by,
+        },
     }
 
 

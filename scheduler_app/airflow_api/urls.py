@@ -9,6 +9,7 @@ from django.urls import URLPattern, URLResolver, path, re_path, register_convert
 from scheduler_app.airflow_api import (
     backfills,
     clearing,
+    connections,
     dag_runs,
     dags,
     event_logs,
@@ -100,6 +101,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("variables", variables.VariableList.as_view()),
     path("variables/<path:key>", variables.VariableDetail.as_view()),
+    path("connections", connections.ConnectionList.as_view()),
+    path("connections/test", connections.ConnectionTest.as_view()),
+    path("connections/<str:connection_id>", connections.ConnectionDetail.as_view()),
     path("pools", pools.PoolList.as_view()),
     path("pools/<path:name>", pools.PoolDetail.as_view()),
     path("eventLogs", event_logs.EventLogList.as_view()),

@@ -10,6 +10,11 @@ from __future__ import annotations
 
 from scheduler_app.authoring.branching import branch, latest_only, short_circuit
 from scheduler_app.authoring.child_runs import ChildRun, ChildRunFailed, RunExists
+from scheduler_app.authoring.connections import (
+    Connection,
+    ConnectionsOutOfReach,
+    NoSuchConnection,
+)
 from scheduler_app.authoring.context import Context
 from scheduler_app.authoring.decorators import task
 from scheduler_app.authoring.deferral import Defer, DeferralTimeout, Reschedule, TriggerFailed
@@ -65,6 +70,8 @@ __all__ = [
     "Busy",
     "ChildRun",
     "ChildRunFailed",
+    "Connection",
+    "ConnectionsOutOfReach",
     "Context",
     "Defer",
     "DeferralTimeout",
@@ -78,6 +85,7 @@ __all__ = [
     "Guards",
     "HttpTrigger",
     "Limit",
+    "NoSuchConnection",
     "NoSuchVariable",
     "Notifier",
     "Param",

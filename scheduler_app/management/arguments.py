@@ -6,12 +6,13 @@ import getpass
 import json
 from argparse import ArgumentTypeError
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from scheduler_app.queries.list_filter import LIMIT_DEFAULT, LIMIT_MAX, Lens
+from scheduler_app.queries.list_filter import LIMIT_DEFAULT, LIMIT_MAX, Lens, ListFilter
 from scheduler_app.rules import spans
 from scheduler_app.rules.errors import InvalidInput
 
+FilterT = TypeVar("FilterT", bound=ListFilter)
 INDEXES_MAX: Final = 100_000  # map indexes that one range names
 
 if TYPE_CHECKING:
@@ -39,6 +40,19 @@ def add_list_options(parser: ArgumentParser) -> None:
         default=LIMIT_DEFAULT,
         help=f"rows, 1 to {LIMIT_MAX}; default {LIMIT_DEFAULT}",
     )
+    parser.add_argument(
+        "--order",
+        metavar="NAME",
+        default="",
+        help="by what, as the API takes it; --order=-NAME: the greatest or newest first",
+    )
+
+
+def ordered(asked: FilterT, options: dict[str, Any]) -> FilterT:
+    """The filter in the order that was asked for. Raises ``InvalidInput``, naming the orders."""
+    if not options["order"]:
+        return asked
+    return type(asked).from_query({**asked.to_query(), "order": options["order"]})
 
 
 def lens(options: dict[str, Any]) -> Lens:

@@ -21,6 +21,7 @@ from scheduler_app.models.audit import (
 from scheduler_app.models.backfill import Backfill, BackfillDate
 from scheduler_app.models.checkpoint import Checkpoint, CheckpointSave, Progress, PushedValue
 from scheduler_app.models.clear import ClearBatch, ClearPlan
+from scheduler_app.models.connection import Connection
 from scheduler_app.models.exclusive import Exclusive
 from scheduler_app.models.executor_event import ExecutorEvent
 from scheduler_app.models.flow import Bundle, Flow, FlowFile, FlowVersion
@@ -56,6 +57,7 @@ __all__ = [
     "CheckpointSave",
     "ClearBatch",
     "ClearPlan",
+    "Connection",
     "Counter",
     "Exclusive",
     "ExecutorEvent",

@@ -9,12 +9,13 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
-from scheduler_app.models import Variable
+from scheduler_app.models import Connection, Variable
 from scheduler_app.operations.reasons import check_reason
-from scheduler_app.processes import sealing
+from scheduler_app.processes import connections, sealing
 from scheduler_app.processes.variables import Draft, Written, write
 from scheduler_app.rules import values, variables
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
+from scheduler_app.transitions import connection as connection_moves
 from scheduler_app.transitions import variable as moves
 from scheduler_app.transitions.audit import record_audit
 
@@ -214,7 +215,24 @@ def rotate_keys(
                 connection.connection, key=key, sealed=sealed.text, sealed_with=sealed.key_name
             )
             resealed += 1
-    dropped = sealing.drop_old_keys() if drop_old and not stale.exists() else 0
+    stale_connections = Connection.objects.exclude(sealed="").exclude(sealed_with=newest)
+    for key in list(stale_connections.values_list("connection_id", flat=True)):
+        with transaction.atomic():
+            found = connection_moves.read_connection(
+                connection.connection, connection_id=key, lock=True
+            )
+            if found is None or not found.sealed or found.sealed_with == newest:
+                continue
+            again = connections.closed(key, connections.opened(found))
+            connection_moves.reseal_connection(
+                connection.connection,
+                connection_id=key,
+                sealed=again.sealed,
+                sealed_with=again.sealed_with,
+            )
+            resealed += 1
+    is_done = not stale.exists() and not stale_connections.exists()
+    dropped = sealing.drop_old_keys() if drop_old and is_done else 0
     with transaction.atomic():
         record_audit(
             connection.connection,

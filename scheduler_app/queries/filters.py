@@ -501,6 +501,19 @@ class VariableChangeFilter(ListFilter):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionFilter(ListFilter):
+    """Which connections."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("connection_id", "conn_type", "host", "updated_at")
+    ORDER_DEFAULT: ClassVar[str] = "connection_id"
+
+    connection_id: tuple[str, ...] = field(default=(), metadata=text_of("connection_id"))
+    conn_type: tuple[str, ...] = field(default=(), metadata=text_of("conn_type"))
+    host: tuple[str, ...] = field(default=(), metadata=text_of("host"))
+    updated_by: tuple[str, ...] = field(default=(), metadata=text_of("updated_by"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VariableFilter(ListFilter):
     """Which variables."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from scheduler_app.authoring import callbacks, notifiers, variables
+from scheduler_app.authoring import callbacks, connections, notifiers, variables
 from scheduler_app.authoring.callback_context import (
     RunPicture,
     TaskInstancePicture,
@@ -53,7 +53,7 @@ def run_callback(me: Child, delivery: Delivery, claimed: CallbackClaim) -> repor
         own = WorkerVariables(
             me=me, delivery=delivery, actor=_name(claimed), flow_id=claimed.flow_id
         )
-        with variables.served_by(own):
+        with variables.served_by(own), connections.served_by(own):
             within(
                 me,
                 attempt_id,

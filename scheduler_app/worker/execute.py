@@ -12,7 +12,7 @@ import psycopg
 from django.conf import settings
 from psycopg.rows import tuple_row
 
-from scheduler_app.authoring import variables
+from scheduler_app.authoring import connections, variables
 from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, mapping, values
 from scheduler_app.rules.definition import TaskDefinition, from_dict
@@ -302,7 +302,7 @@ def _call(
         flow_id=claimed.flow_id,
         saver=saver,
     )
-    with variables.served_by(own):
+    with variables.served_by(own), connections.served_by(own):
         came_to = within(
             me,
             str(delivery.attempt_id),

@@ -9,9 +9,12 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler_app.processes.connections import open_part
 from scheduler_app.processes.sealing import CannotOpen, open_sealed
 from scheduler_app.rules import values, variables
+from scheduler_app.rules.connections import ConnectionParts
 from scheduler_app.rules.errors import InvalidInput
+from scheduler_app.transitions.connection import read_sealed, sealed_stamp
 from scheduler_app.transitions.variable import read_secrets, secrets_stamp
 
 if TYPE_CHECKING:
@@ -41,9 +44,14 @@ class Masks:
 
     def refresh(self, connection: psycopg.Connection[Any]) -> None:
         """Every stored secret that this host can open is masked. Raises ``psycopg.Error``."""
-        stamp = secrets_stamp(connection)
+        stamp = (*secrets_stamp(connection), *sealed_stamp(connection))
         if stamp == self._stamp:
             return
+        for connection_id, sealed in read_sealed(connection):
+            try:
+                self.add(ConnectionParts(**open_part(connection_id, sealed)).masked())
+            except CannotOpen as error:
+                logger.warning("a connection cannot be masked", extra={"error": str(error)})
         for key, sealed in read_secrets(connection):
             try:
                 self.add(values.decode(open_sealed(key, sealed)))

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from scheduler_app.authoring.saving import Superseded
 from scheduler_app.authoring.variables import ABSENT, VariablesOutOfReach
+from scheduler_app.processes import connections
 from scheduler_app.processes.variables import Draft, Written, read, write
 from scheduler_app.rules import variables
 from scheduler_app.transitions.variable import Author, is_running, was_called
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from scheduler_app.rules.connections import ConnectionParts
     from scheduler_app.worker.child import Child
     from scheduler_app.worker.refuse import Delivery
     from scheduler_app.worker.saver import Saver
@@ -28,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class WorkerVariables:
-    """What ``Variable`` does in one attempt. Of a task, a write proves that the attempt is current."""
+    """What ``Variable`` and ``Connection`` do in one attempt. Of a task, a write proves that the attempt is current."""
 
     me: Child
     delivery: Delivery
@@ -45,6 +47,13 @@ class WorkerVariables:
         if found.is_secret:
             self.me.masks.add(found.value)
         return True, found.value
+
+    def connection(self, connection_id: str) -> ConnectionParts | None:
+        """The connection in clear; none if there is none."""
+        found = self._ask(lambda connection: connections.read(connection, connection_id))
+        if found is not None:
+            self.me.masks.add(found.masked())
+        return found
 
     def set_variable(
         self,
