@@ -103,12 +103,15 @@ def write(
         raise Conflict(f"{file} is there already. Give another name, or take it away first.")
     if (known := _defined_by(name)) is not None:
         raise Conflict(f"Flow {name} exists already: {known} defines it. Give another name.")
-    where.mkdir(parents=True, exist_ok=True)
     try:
+        where.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as out:
             out.write(_text(name, function, schedule, timezone))
     except FileExistsError:
         raise Conflict(f"{file} is there already. Give another name.") from None
+    except OSError as error:
+        message = f"{file} cannot be written: {error.strerror}. Say where with --folder DIR."
+        raise InvalidInput(message) from None
     watched = [one.resolve() for one in settings.FLOW_FOLDERS]
     is_watched = any(file.resolve().is_relative_to(one) for one in watched)
     return Starter(flow_id=name, file=file, is_watched=is_watched)

@@ -17,6 +17,8 @@ from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scheduler_app.rules.definition import FlowDefinition
 
 POOLS_MAX = 500
@@ -32,16 +34,16 @@ class Checked:
     pools: str
 
 
-def check(*what: str) -> Checked:
+def check(*what: str, on_file: Callable[[int, int], None] | None = None) -> Checked:
     """The files, every file of the folders, or the files of the flows with these ids were loaded.
 
-    Raises ``NotFound`` or ``InvalidInput`` where there is no such thing.
+    ``on_file`` is told how many of how many files of a folder are done. Raises ``NotFound`` or ``InvalidInput`` where there is no such thing.
     """
     known = _pools()
     found: list[Loaded] = []
     for one in what:
         seen = {(item.folder, item.path) for item in found}
-        more = _found(one, is_database_there=known is not None)
+        more = _found(one, is_database_there=known is not None, on_file=on_file)
         found += [item for item in more if (item.folder, item.path) not in seen]
     definitions = tuple(flow for item in found for flow in item.flows)
     faults = [
@@ -67,6 +69,7 @@ def place_of(what: str) -> tuple[Path, str]:
     """
     path = Path(what)
     if path.is_file():
+        _refuse_other_kinds(path)
         return _split(path)
     if path.suffix == ".py" or len(path.parts) > 1:
         raise InvalidInput(f"There is no file {what}.")
@@ -74,19 +77,35 @@ def place_of(what: str) -> tuple[Path, str]:
     return found.folder, found.path
 
 
-def _found(what: str, *, is_database_there: bool) -> list[Loaded]:
+def _found(
+    what: str, *, is_database_there: bool, on_file: Callable[[int, int], None] | None
+) -> list[Loaded]:
     path = Path(what)
     if path.is_file():
+        _refuse_other_kinds(path)
         return _load([_split(path)])
     if path.is_dir():
-        return _load([(path.resolve(), name) for name in discover.python_files(path)])
+        files = [(path.resolve(), name) for name in discover.python_files(path)]
+        return _load(files, on_file)
     if path.suffix == ".py" or len(path.parts) > 1:
         raise InvalidInput(f"There is no file {what}.")
     return _flow(what, is_database_there=is_database_there)
 
 
-def _load(files: list[tuple[Path, str]]) -> list[Loaded]:
-    return sorted(load_each(files, limit_s=settings.FLOW_FILE_TIMEOUT_S), key=lambda one: one.path)
+def _load(
+    files: list[tuple[Path, str]], on_file: Callable[[int, int], None] | None = None
+) -> list[Loaded]:
+    loaded = []
+    for one in load_each(files, limit_s=settings.FLOW_FILE_TIMEOUT_S):
+        loaded.append(one)
+        if on_file is not None:
+            on_file(len(loaded), len(files))
+    return sorted(loaded, key=lambda one: one.path)
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    if path.suffix != ".py":
+        raise InvalidInput(f"{path} is no Python file: the name of a flow file ends in .py.")
 
 
 def _split(file: Path) -> tuple[Path, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.color import supports_color
 
-from scheduler_app.management.arguments import add_json, add_list_options, lens
+from scheduler_app.management.arguments import add_json, add_list_options, lens, ordered
 from scheduler_app.management.output import as_json, cell, table, told
 from scheduler_app.queries import flow_versions, flows, version_diffs
 from scheduler_app.queries.filters import FlowVersionFilter
@@ -69,7 +69,7 @@ def versions(options: dict[str, Any]) -> str:
     """The versions of the flow, newest first."""
     flow = flows.one(EVERYTHING, options["flow_id"])
     asked = FlowVersionFilter(flow_id=(flow.flow_id,), limit=options["limit"], order="-id")
-    page = flow_versions.page(asked, EVERYTHING)
+    page = flow_versions.page(ordered(asked, options), EVERYTHING)
     if options["json"]:
         return as_json(page.rows)
     headings = ("VERSION", "STORED", "DIGEST", "SOURCE", "")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, moment
+from scheduler_app.management.arguments import (
+    actor,
+    add_json,
+    add_list_options,
+    lens,
+    moment,
+    ordered,
+)
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations import backfill as operations
 from scheduler_app.queries import backfills
@@ -129,7 +136,7 @@ class Command(BaseCommand):
             state=tuple(options["state"]),
             flow_id=tuple(options["flow"]),
         )
-        page = backfills.page(asked, EVERYTHING)
+        page = backfills.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return

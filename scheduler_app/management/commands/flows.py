@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from django.core.management.base import BaseCommand
@@ -29,6 +29,7 @@ from scheduler_app.management.arguments import (
     json_object,
     lens,
     moment,
+    ordered,
 )
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.mark import mark_run
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     from scheduler_app.rules.params import Told
 
     Verbs = _SubParsersAction[CommandParser]
+
+FAULTY_TOLD: Final = 10  # faulty files below a list of flows
 
 
 class Command(BaseCommand):
@@ -166,7 +169,7 @@ class Command(BaseCommand):
                 "filtered": lens(options).value or "0",
             }
         )
-        page = flows.page(asked, EVERYTHING)
+        page = flows.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return
@@ -186,8 +189,11 @@ class Command(BaseCommand):
         self.stdout.write(table(headings, lines))
         self.stdout.write(f"\n{told(page.counts, 'flows', lens=lens(options))}")
         faulty = flow_files.faulty(EVERYTHING)
-        for file in faulty:
+        for file in faulty[:FAULTY_TOLD]:
             self.stderr.write(f"{file.folder}/{file.path} is faulty: {file.faults[0].message}")
+        if len(faulty) > FAULTY_TOLD:
+            more = len(faulty) - FAULTY_TOLD
+            self.stderr.write(f"{more} more files are faulty; flows check FOLDER tells all.")
 
     def _show(self, options: dict[str, Any]) -> None:
         row = flows.one(EVERYTHING, options["flow_id"])
@@ -255,7 +261,9 @@ class Command(BaseCommand):
         self.stdout.write(coming.told(options))
 
     def _validate(self, options: dict[str, Any]) -> None:
-        checked = validate.check(*options["what"])
+        # A folder takes a while: on a terminal it says how far it is, on a line of its own.
+        say = _progress if sys.stderr.isatty() else None
+        checked = validate.check(*options["what"], on_file=say)
         if options["json"]:
             self.stdout.write(
                 as_json(
@@ -337,7 +345,7 @@ class Command(BaseCommand):
             "limit": str(options["limit"]),
             "filtered": lens(options).value or "0",
         }
-        page = runs.page(RunFilter.from_query(query), EVERYTHING)
+        page = runs.page(ordered(RunFilter.from_query(query), options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return
@@ -490,7 +498,7 @@ class Command(BaseCommand):
     def _freezes(self, options: dict[str, Any]) -> None:
         states = ("live", "ended") if options["all"] else ("live",)
         asked = FreezeFilter(state=states, limit=options["limit"], order="-id")
-        page = freezes.page(asked, EVERYTHING)
+        page = freezes.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return
@@ -642,9 +650,14 @@ def _tasks(definition: FlowDefinition) -> str:
     return table(headings, lines)
 
 
+def _progress(done: int, of: int) -> None:
+    sys.stderr.write(f"\r{done} of {of} files" + ("" if done < of else "\r\033[K"))
+    sys.stderr.flush()
+
+
 def _outcome(run: RunRow) -> str:
     if run.started_at is None or run.ended_at is None:
         return f"Run {run.run_id}: {run.state}."
     duration_s = (run.ended_at - run.started_at).total_seconds()
-    reason = f" ({run.state_reason})" if run.state_reason else ""
+    reason = f" ({run.state_reason.rstrip('.')})" if run.state_reason else ""
     return f"Run {run.run_id}: {run.state} after {duration_s:.1f} s{reason}."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
+from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.guards import set_guard
 from scheduler_app.queries import guards, rights
@@ -77,7 +77,7 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         asked = GuardFilter(limit=options["limit"], filtered=lens(options))
-        page = guards.page(asked, EVERYTHING)
+        page = guards.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json
+from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
 from scheduler_app.management.output import as_json, fail, table
 from scheduler_app.operations.acknowledge_incident import acknowledge_incident
 from scheduler_app.queries import alerts, incidents
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         """The verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         listing = verbs.add_parser("list", help="incidents, newest first")
-        add_json(listing)
+        add_list_options(listing)
         listing.add_argument(
             "--state",
             action="append",
@@ -64,9 +64,10 @@ class Command(BaseCommand):
         asked = IncidentFilter(
             state=tuple(options["state"] or STATES),
             flow_id=(options["flow"],) if options["flow"] else (),
-            limit=LIMIT_MAX,
+            limit=options["limit"],
+            filtered=lens(options),
         )
-        found = incidents.page(asked, EVERYTHING)
+        found = incidents.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(found.rows))
         else:

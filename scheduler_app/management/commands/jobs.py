@@ -8,7 +8,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management.acts import add_act
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
+from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.drain_job import drain_job, undrain_job
 from scheduler_app.operations.stop_job import stop_job
@@ -72,7 +72,7 @@ class Command(BaseCommand):
         asked = JobFilter(
             kind=tuple(options["kind"]), limit=options["limit"], filtered=lens(options)
         )
-        page = jobs.page(asked, EVERYTHING)
+        page = jobs.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
+from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.key_limits import remove_limit, set_limit
 from scheduler_app.queries import key_limits, slots
@@ -63,7 +63,7 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         asked = KeyLimitFilter(limit=options["limit"], filtered=lens(options))
-        page = key_limits.page(asked, EVERYTHING)
+        page = key_limits.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return

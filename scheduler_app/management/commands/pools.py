@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
+from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.pools import change_pool, create_pool, delete_pool
 from scheduler_app.queries import pools, slots
@@ -76,7 +76,7 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         asked = PoolFilter(limit=options["limit"], filtered=lens(options))
-        page = pools.page(asked, EVERYTHING)
+        page = pools.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management.acts import add_act, cleared
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens
+from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.reviews import approve_review, dismiss_review
 from scheduler_app.queries import reviews, rights
@@ -70,7 +70,7 @@ class Command(BaseCommand):
             state=tuple(options["state"] or ["open"]),
             flow_id=tuple(options["flow"]),
         )
-        page = reviews.page(asked, EVERYTHING)
+        page = reviews.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return

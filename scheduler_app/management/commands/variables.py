@@ -16,6 +16,7 @@ from scheduler_app.management.arguments import (
     add_list_options,
     json_value,
     lens,
+    ordered,
 )
 from scheduler_app.management.output import as_json, fail, table, told
 from scheduler_app.operations.variables import (
@@ -119,7 +120,7 @@ class Command(BaseCommand):
         asked = VariableFilter(
             q=tuple(options["contains"]), limit=options["limit"], filtered=lens(options)
         )
-        page = variables.page(asked, EVERYTHING)
+        page = variables.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return
@@ -154,7 +155,7 @@ class Command(BaseCommand):
 
     def _history(self, options: dict[str, Any]) -> None:
         asked = VariableChangeFilter(key=(options["key"],), limit=options["limit"])
-        page = variable_changes.page(asked, EVERYTHING)
+        page = variable_changes.page(ordered(asked, options), EVERYTHING)
         if options["json"]:
             self.stdout.write(as_json(page.rows))
             return

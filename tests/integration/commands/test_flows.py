@@ -448,3 +448,15 @@ def test_a_follower_is_told_what_a_run_waits_for(
         "the run is queued: 2 none",
         "the run is queued: 2 none; first: pool small is full",
     ]
+
+
+def test_what_cannot_be_written_or_read_is_said_in_one_line(call: Call, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    note.write_text("no folder", encoding="utf-8")
+    made = call("flows", "new", "f", "--folder", str(note / "below"))
+    assert (made.code, made.err.count("\n")) == (1, 1)
+    assert "cannot be written" in made.err
+    for verb in ("check", "test"):
+        answer = call("flows", verb, str(note))
+        assert answer.code == 1
+        assert "is no Python file" in answer.err
