@@ -35,7 +35,12 @@ class ValkeySender:
                     self._url,
                     socket_timeout=SOCKET_TIMEOUT_S,
                     socket_connect_timeout=SOCKET_TIMEOUT_S,
+                    single_connection_client=True,  # a pool would take as long as what it is for
                 )
+            if len(hints) == 1:  # the end of a task, for one
+                ((channel, content),) = hints
+                self._client.publish(channel, json.dumps(content))
+                return
             pipe = self._client.pipeline(transaction=False)
             for channel, content in hints:
                 pipe.publish(channel, json.dumps(content))

@@ -1,4 +1,4 @@
-"""Deliveries over Celery: its event loop and prefork pool, with our own way from message to child."""
+"""Deliveries over Celery: its consumer and event loop, with our own way from message to child."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.conf import settings
 
 from scheduler_app.executors.celery import CARRIER, CeleryExecutor, broker_queue
 from scheduler_app.worker.appetite import Appetite
-from scheduler_app.worker.child import start_child
+from scheduler_app.worker.celery_pool import ChildPool
 from scheduler_app.worker.mouth import Mouth, OneAtATime, is_pushed, mouth, set_mouth
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from scheduler_app.worker.consumer import Duties
 
 TURN_S: Final = 0.5
-POOL_LOST_WAIT_S: Final = 1.0  # where children cannot be watched, the pool notices after so long
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +49,9 @@ class CeleryConsumer:
     def run(self, duties: Duties) -> int:
         """See ``Consumer.run``."""
         self._duties = duties
-        self._app.conf.worker_lost_wait = POOL_LOST_WAIT_S
         self._is_pushed = is_pushed(self._app)
         self._app.conf.worker_disable_prefetch = not self._is_pushed
-        self._app.conf.worker_pool_start_method = "fork"
         signals.setup_logging.connect(_keep_logging, weak=False)
-        signals.worker_process_init.connect(_on_child, weak=False)
         self._mouth = Mouth(size=duties.concurrency, executing=duties.executing)
         set_mouth(self._mouth)
         controller = WorkController(
@@ -63,7 +59,7 @@ class CeleryConsumer:
             hostname=f"{duties.name or 'worker'}-{duties.job_id}@{socket.gethostname()}",
             queues=[broker_queue(queue) for queue in duties.queues],
             concurrency=duties.concurrency,
-            pool_cls="prefork",
+            pool_cls=ChildPool,
             consumer_cls=OneAtATime,
             loglevel="WARNING",
             ready_callback=self._on_ready,
@@ -119,7 +115,3 @@ class CeleryConsumer:
 
 def _keep_logging(**_: Any) -> None:
     """Celery leaves logging as Django has set it up."""
-
-
-def _on_child(**_: Any) -> None:
-    start_child()

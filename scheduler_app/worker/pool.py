@@ -1,4 +1,4 @@
-"""The local consumer's children: one delivery at a time goes to each, and what came of it comes back.
+"""A worker's children, whatever carries its deliveries: one delivery at a time goes to each, and what came of it comes back.
 
 Each child has a socket of its own, so that one that is killed while it reads or writes harms no
 other. A line that holds ``null`` is the pill that ends a child after what it is at.
@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler_app.executors.local_wire import Lines, TooLong, line_of
 from scheduler_app.worker.child import end_child, start_child
@@ -44,6 +44,12 @@ class PoolChild:
     has_pill: bool = False
 
 
+class OnOver(Protocol):
+    """Hears that a delivery is over; ``is_well``: its child said what came of it."""
+
+    def __call__(self, attempt_id: str, *, is_well: bool) -> None: ...  # noqa: D102 - see above
+
+
 class Pool:
     """Children of this process. Main thread only. ``size`` 0: a process per delivery, without limit."""
 
@@ -54,15 +60,18 @@ class Pool:
         on_born: Callable[[PoolChild], None],
         on_gone: Callable[[PoolChild], None],
         on_forked: Callable[[], None],
+        on_over: OnOver | None = None,
     ) -> None:
         """``on_born`` and ``on_gone`` frame the time in which its channel is to be watched.
 
-        ``on_forked`` runs in each new child, and closes what is its parent's alone.
+        ``on_forked`` runs in each new child, and closes what is its parent's alone. ``on_over`` hears of each
+        delivery that a child is through with, or died with, after the witness did.
         """
         self._size = size
         self._on_born = on_born
         self._on_gone = on_gone
         self._on_forked = on_forked
+        self._on_over = on_over
         self._children: dict[int, PoolChild] = {}
         self._is_dismissed = False
 
@@ -85,8 +94,8 @@ class Pool:
         """Whether no child is left."""
         return not self._children
 
-    def execute(self, delivery: list[Any]) -> None:
-        """A child has the delivery. Needs room. Raises ``OSError`` where none can be made."""
+    def execute(self, delivery: list[Any]) -> int:
+        """A child has the delivery; its pid. Needs room. Raises ``OSError`` where none can be made."""
         if self._size == 0:
             child = self._spawn()
         else:
@@ -97,6 +106,7 @@ class Pool:
         child.attempt_id = str(delivery[0])
         # A process per task ends with its task, so its end says less than its last words.
         witness().accepted(child.pid, child.attempt_id, pool_tells=True)
+        return child.pid
 
     def hear(self, child: PoolChild) -> None:
         """What the child has said is told to the witness; it is free again."""
@@ -134,6 +144,7 @@ class Pool:
             if child.attempt_id:
                 code = os.waitstatus_to_exitcode(status)
                 witness().lost(child.pid, child.attempt_id, code)
+                self._is_over(child.attempt_id, is_well=False)
             elif not child.has_pill:
                 logger.warning("an idle child ended", extra={"pid": child.pid, "status": status})
                 if time.monotonic() - child.born < SHORT_LIFE_S:
@@ -177,6 +188,11 @@ class Pool:
             witness().broke(child.pid, attempt_id, str(error))
         else:
             witness().returned(child.pid, attempt_id, outcome)
+        self._is_over(attempt_id, is_well=outcome is not None)
+
+    def _is_over(self, attempt_id: str, *, is_well: bool) -> None:
+        if self._on_over is not None:
+            self._on_over(attempt_id, is_well=is_well)
 
     def _spawn(self) -> PoolChild:
         ours, theirs = socket.socketpair()

@@ -1,32 +1,29 @@
 """The one Celery task, and how the main process of a worker passes its deliveries to the pool.
 
 Celery's own tracing, results and retries are left out: the child calls ``execute_delivery`` and the
-request tells the witness of each step. So nothing of a task's fate hangs on Celery.
+pool tells the witness of each step. So nothing of a task's fate hangs on Celery.
 """
 
 from __future__ import annotations
 
 import logging
-import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import Task, shared_task
-from celery.exceptions import WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
 
 from scheduler_app.executors import delivery
 from scheduler_app.executors.celery import TASK_NAME
 from scheduler_app.worker.execute import execute_delivery
-from scheduler_app.worker.mouth import is_pushed, mouth
-from scheduler_app.worker.witness import witness
+from scheduler_app.worker.mouth import is_pushed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from billiard.einfo import ExceptionInfo
     from celery import Celery
 
+    from scheduler_app.worker.celery_pool import ChildPool
     from scheduler_app.worker.outcome import Outcome
 
 STRATEGY: Final = f"{__name__}:strategy"
@@ -53,51 +50,9 @@ class WitnessedRequest(Request):
     """One delivery on its way through the pool; acknowledged as soon as a child has it."""
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
-        """The delivery goes to a child."""
-        result = pool.apply_async(
-            execute_delivery,
-            args=tuple(self.args),
-            accept_callback=self.accepted,
-            callback=self.returned,
-            error_callback=self.broke,
-            correlation_id=self.id,
-        )
-        self._apply_result = None if result is None else weakref.ref(result)
-        return result
-
-    def accepted(self, pid: int, time_accepted: float) -> None:
-        """A child has it."""
-        mouth().swallows()
-        self.on_accepted(pid, time_accepted)  # type: ignore[arg-type]  # the stub says str
-        witness().accepted(pid, self.id)
-
-    def returned(self, outcome: Outcome) -> None:
-        """The child is through with it."""
-        state.task_ready(self, successful=True)
-        witness().returned(self._pid(), self.id, outcome)
-        mouth().is_through()
-
-    def broke(self, exc_info: ExceptionInfo) -> None:
-        """The child was lost, or this product's own code failed in it: never a failure of user code."""
-        state.task_ready(self)
-        if exc_info.type is not None and issubclass(exc_info.type, WorkerLostError):
-            witness().lost(self._pid(), self.id, self._exit_code())
-        else:
-            witness().broke(self._pid(), self.id, str(exc_info))
-        mouth().is_through()
-
-    def _exit_code(self) -> int | None:
-        """Of the child that the pool has buried; minus the signal."""
-        result: Any = None if self._apply_result is None else self._apply_result()
-        child = getattr(result, "_write_to", None)
-        if child is None or child.pid != self._pid():
-            return None
-        code: int | None = child.exitcode
-        return code
-
-    def _pid(self) -> int | None:
-        pid: Any = self.worker_pid  # set as soon as a child has it
-        return None if pid is None else int(pid)
+        """The delivery goes to a child, as soon as one is free."""
+        children: ChildPool = pool
+        children.execute(self)
 
 
 def strategy(task: Task[Any, Any], app: Celery, consumer: Any, **_: Any) -> Callable[..., None]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,3 +85,39 @@ def test_b281_a_worker_whose_connection_to_the_broker_is_dead_is_unhealthy_until
 def _is_healthy() -> bool:
     (worker,) = [one for one in health.health(EVERYTHING).components if one.kind == "worker"]
     return worker.is_healthy
+
+
+def test_no_child_holds_the_broker_s_connection_open(
+    workshop: Workshop, place: Path, halls: list[Hall]
+) -> None:
+    """Also not one that came later: the broker must see the end of its worker."""
+    hall = Hall("celery", workshop, place)
+    halls.append(hall)
+    worker = hall.start_worker()
+    for pid in hall.children(worker):
+        os.kill(pid, signal.SIGKILL)
+    message = workshop.issue_one(flow_of("return 1"))
+    hall.publish(message)
+    assert hall.ended(message).outcome == "success"
+    wait_until(lambda: len(hall.children(worker)) == 2, within_s=SOON_S)
+    port = urlsplit(hall.broker_url).port
+    to_broker = _sockets_to(worker.pid, port or 0)
+    assert to_broker & _sockets_of(worker.pid), "the worker itself is connected"
+    for pid in hall.children(worker):
+        assert not to_broker & _sockets_of(pid)
+
+
+def _sockets_of(pid: int) -> set[str]:
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(str(entry.readlink()))
+    return {
+        name.removeprefix("socket:[").rstrip("]") for name in found if name.startswith("socket:")
+    }
+
+
+def _sockets_to(pid: int, port: int) -> set[str]:
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    fields = [line.split() for line in lines]
+    return {each[9] for each in fields if int(each[2].rpartition(":")[2], 16) == port}

@@ -1,0 +1,156 @@
+"""Celery's worker with this product's own children: its event loop watches them, and one pool serves both executors.
+
+Celery's prefork pool tells of each step in messages of its own, and keeps books of jobs, results and time
+limits that the witness keeps too. That was a third of what the main process spends on a task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.concurrency.base import BasePool
+from celery.worker import state
+
+from scheduler_app.worker.mouth import mouth
+from scheduler_app.worker.pool import Pool, PoolChild
+
+if TYPE_CHECKING:
+    from scheduler_app.worker.tasks import WitnessedRequest
+
+TURN_S: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs differ by version
+    """What Celery asks of a pool. Main thread only, as its event loop is."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._hub: Any = None
+        self._requests: dict[str, WitnessedRequest] = {}  # by attempt id: with a child
+        self._waiting: deque[WitnessedRequest] = deque()  # for a child that is free
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+        self._children = Pool(
+            self.limit,
+            on_born=self._watch,
+            on_gone=self._unwatch,
+            on_forked=self._forget_in_child,
+            on_over=self._over,
+        )
+        self._watched: dict[int, PoolChild] = {}  # by pid
+
+    # -- asked by Celery ----------------------------------------------------------------------
+
+    def on_start(self) -> None:
+        """The children run. Raises ``OSError``."""
+        signal.signal(signal.SIGCHLD, _note)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        self._children.fill()
+
+    def register_with_event_loop(self, loop: Any) -> None:
+        """The loop hears the children; called with each new connection to the broker."""
+        self._hub = loop
+        loop.add_reader(self._wake_read.fileno(), self._woken)
+        for child in self._watched.values():
+            loop.add_reader(child.channel.fileno(), self._children.hear, child)
+        loop.call_repeatedly(TURN_S, self.maintain_pool)  # in case a signal was lost
+
+    def maintain_pool(self, *_: object, **__: object) -> None:
+        """Who has died is told of and replaced."""
+        self._children.bury()
+        with contextlib.suppress(OSError):  # the next turn tries again
+            self._children.fill()
+        self._feed()
+
+    def flush(self) -> None:
+        """The connection to the broker is lost: what no child has comes again."""
+        if self._waiting:
+            logger.info("deliveries are dropped", extra={"deliveries": len(self._waiting)})
+        self._waiting.clear()
+
+    def on_stop(self) -> None:
+        """Each child has ended once it was through with what it was at. The loop does not turn any more."""
+        self._hub = None
+        self._waiting.clear()
+        self._children.dismiss()
+        while not self._children.is_empty():
+            watched = {child.channel: child for child in self._watched.values()}
+            heard, _, _ = select.select([self._wake_read, *watched], [], [], TURN_S)
+            for channel in heard:
+                if channel in watched:
+                    self._children.hear(watched[channel])
+            self._swallow_wakes()
+            self._children.bury()
+
+    def on_terminate(self) -> None:
+        """No child is left."""
+        for child in [*self._watched.values()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        self.on_stop()
+
+    # -- asked by requests --------------------------------------------------------------------
+
+    def execute(self, request: WitnessedRequest) -> None:
+        """A child has the request, or it waits for one."""
+        self._waiting.append(request)
+        self._feed()
+
+    # -- children -----------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        while self._waiting and self._children.room():
+            request = self._waiting.popleft()
+            self._requests[str(request.id)] = request
+            pid = self._children.execute(list(request.args))
+            mouth().swallows()
+            request.on_accepted(pid, time.monotonic())  # type: ignore[arg-type]  # the stub says str
+
+    def _over(self, attempt_id: str, *, is_well: bool) -> None:
+        request = self._requests.pop(attempt_id, None)
+        if request is not None:
+            state.task_ready(request, successful=is_well)
+        mouth().is_through()
+        if self._waiting and self._hub is not None:
+            self._hub.call_soon(self._feed)
+
+    def _watch(self, child: PoolChild) -> None:
+        self._watched[child.pid] = child
+        if self._hub is not None:
+            self._hub.add_reader(child.channel.fileno(), self._children.hear, child)
+
+    def _unwatch(self, child: PoolChild) -> None:
+        if self._watched.pop(child.pid, None) is not None and self._hub is not None:
+            self._hub.remove(child.channel.fileno())
+
+    def _woken(self) -> None:
+        self._swallow_wakes()
+        self.maintain_pool()
+
+    def _swallow_wakes(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_read.recv(4096):
+                pass
+
+    def _forget_in_child(self) -> None:
+        """What the parent's loop watches is closed in a new child: the broker must see the parent's end."""
+        if self._hub is not None:
+            for fd in {*self._hub.readers, *self._hub.writers}:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        self._wake_write.close()
+
+
+def _note(*_: object) -> None:
+    """A child ended; the loop is woken by the signal itself."""
