@@ -15,17 +15,26 @@ import socket
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from celery.concurrency.base import BasePool
 from celery.worker import state
 
-from scheduler_app.worker.mouth import mouth
+from scheduler_app.executors.celery import QUEUE_PREFIX, CeleryExecutor
+from scheduler_app.transitions.attempt import Message
+from scheduler_app.worker.mouth import is_pushed, mouth
 from scheduler_app.worker.pool import Pool, PoolChild
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scheduler_app.worker.tasks import WitnessedRequest
 
 TURN_S: Final = 0.5
+QUICK_S: Final = (
+    0.03  # while deliveries take no longer, the next one is fetched before a child is free
+)
+WAIT_MAX_S: Final = 0.05  # after which one that was fetched so goes back, for whoever is free
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +45,12 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._hub: Any = None
+        self._is_pushed = is_pushed(self.app)  # then the broker decides what is here
         self._requests: dict[str, WitnessedRequest] = {}  # by attempt id: with a child
-        self._waiting: deque[WitnessedRequest] = deque()  # for a child that is free
+        self._waiting: deque[tuple[float, WitnessedRequest]] = deque()  # since when for a child
+        self._began: dict[str, float] = {}  # by attempt id, what the children are at
+        self._was_quick = False  # what ended last
+        self._is_ending = False
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -51,6 +64,20 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         self._watched: dict[int, PoolChild] = {}  # by pid
 
     # -- asked by Celery ----------------------------------------------------------------------
+
+    @property
+    def num_processes(self) -> int:
+        """How many deliveries may be here: as many as children, and one more while all are quick.
+
+        Without it a child that is through waits for the broker, as long as an empty task takes.
+        """
+        return int(self.limit) + int(self._is_quick())
+
+    def _is_quick(self) -> bool:
+        if not self._was_quick or self._is_ending or self._is_pushed:
+            return False
+        now = time.monotonic()
+        return all(now - began < QUICK_S for began in self._began.values())
 
     def on_start(self) -> None:
         """The children run. Raises ``OSError``."""
@@ -79,10 +106,16 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
             logger.info("deliveries are dropped", extra={"deliveries": len(self._waiting)})
         self._waiting.clear()
 
+    def on_close(self) -> None:
+        """What no child has is with the broker again."""
+        self._is_ending = True
+        self._send_back([request for _, request in self._waiting])
+        self._waiting.clear()
+
     def on_stop(self) -> None:
         """Each child has ended once it was through with what it was at. The loop does not turn any more."""
         self._hub = None
-        self._waiting.clear()
+        self.on_close()
         self._children.dismiss()
         while not self._children.is_empty():
             watched = {child.channel: child for child in self._watched.values()}
@@ -104,26 +137,59 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
 
     def execute(self, request: WitnessedRequest) -> None:
         """A child has the request, or it waits for one."""
-        self._waiting.append(request)
+        self._waiting.append((time.monotonic(), request))
         self._feed()
+        if self._waiting and self._hub is not None:
+            self._hub.call_later(WAIT_MAX_S, self._give_up_waiting)
 
     # -- children -----------------------------------------------------------------------------
 
     def _feed(self) -> None:
         while self._waiting and self._children.room():
-            request = self._waiting.popleft()
-            self._requests[str(request.id)] = request
+            _, request = self._waiting.popleft()
+            attempt_id = str(request.id)
+            self._requests[attempt_id] = request
+            self._began[attempt_id] = time.monotonic()
             pid = self._children.execute(list(request.args))
             mouth().swallows()
             request.on_accepted(pid, time.monotonic())  # type: ignore[arg-type]  # the stub says str
 
     def _over(self, attempt_id: str, *, is_well: bool) -> None:
+        began = self._began.pop(attempt_id, float("-inf"))
+        self._was_quick = is_well and time.monotonic() - began < QUICK_S
         request = self._requests.pop(attempt_id, None)
         if request is not None:
             state.task_ready(request, successful=is_well)
         mouth().is_through()
         if self._waiting and self._hub is not None:
             self._hub.call_soon(self._feed)
+
+    def _give_up_waiting(self) -> None:
+        """What has waited too long for a child is for other workers, or for later."""
+        due = time.monotonic() - WAIT_MAX_S
+        left: list[WitnessedRequest] = []
+        while self._waiting and self._waiting[0][0] <= due:
+            left.append(self._waiting.popleft()[1])
+        self._send_back(left)
+
+    def _send_back(self, requests: Sequence[WitnessedRequest]) -> None:
+        """The requests are with the broker again; what it does not take, the scheduler misses soon."""
+        if not requests:
+            return
+        sender = CeleryExecutor(self.app)
+        for request in requests:
+            attempt_id, ti_id, fence, token, identity = request.args
+            message = Message(
+                attempt_id=UUID(attempt_id),
+                ti_id=ti_id,
+                run_id=0,
+                fence=fence,
+                lease_token=token,
+                queue=str(request.delivery_info["routing_key"]).removeprefix(QUEUE_PREFIX),
+            )
+            sender.publish([message], identity=identity)
+            state.task_ready(request)
+        logger.info("deliveries went back", extra={"deliveries": len(requests)})
 
     def _watch(self, child: PoolChild) -> None:
         self._watched[child.pid] = child

@@ -125,3 +125,22 @@ def _sockets_from(ports: set[int]) -> set[str]:
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     fields = [line.split() for line in lines]
     return {each[9] for each in fields if int(each[1].rpartition(":")[2], 16) in ports}
+
+
+def test_what_was_fetched_ahead_of_a_long_task_goes_back_for_others(
+    workshop: Workshop, place: Path, halls: list[Hall]
+) -> None:
+    hall = Hall("celery", workshop, place)
+    halls.append(hall)
+    hall.start_worker(concurrency=1)
+    quick = [workshop.issue_one(flow_of("return 1")) for _ in range(10)]
+    hall.publish(*quick)
+    assert [hall.ended(message).outcome for message in quick] == ["success"] * 10
+    long = workshop.issue_one(flow_of("time.sleep(60)"))
+    behind = [workshop.issue_one(flow_of("return 1")) for _ in range(3)]
+    hall.publish(workshop.issue_one(flow_of("return 1")), long, *behind)
+    hall.running(long)
+    wait_until(lambda: hall.depth() == 3, within_s=SOON_S)
+    hall.start_worker(concurrency=1)
+    assert [hall.ended(message).outcome for message in behind] == ["success"] * 3
+    assert workshop.attempt(long).state == "running"
