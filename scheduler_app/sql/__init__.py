@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Final, LiteralString
 
 CALLBACKS: Final = "/* callbacks */"  # where a statement may issue callbacks
+NEAR: Final = "/* near */"  # where a claim may bring results along
 MOVED: Final = "/* moved */"  # where their insert is tied to what the statement moved
 
 
@@ -31,3 +32,13 @@ def with_callbacks(name: str) -> LiteralString:
     """
     issue = load("issue_callbacks").replace(MOVED, "JOIN x ON x.id = p.id")
     return load(name).replace(CALLBACKS, f", callbacks AS ({issue})")
+
+
+@cache
+def bringing(statement: LiteralString, *parts: LiteralString) -> LiteralString:
+    """The claim with what these files say that it brings along.
+
+    A text for each: what is not asked for costs nothing, and a query costs by the tables that it names.
+    """
+    asked: LiteralString = "".join([load(part) for part in parts])
+    return statement.replace(NEAR, asked)

@@ -218,6 +218,12 @@ def claim(
     turns out to be ``near``, the results named there come along.
     """
     statement = sql.with_callbacks("claim_attempt") if callbacks else sql.load("claim_attempt")
+    if near is not None:
+        parts = [
+            *(["near_results"] if near.task_ids else []),
+            *(["near_items"] if near.item_ids else []),
+        ]
+        statement = sql.bringing(statement, *parts)
     with connection.cursor(row_factory=class_row(Claim)) as cursor:
         cursor.execute(
             statement,
@@ -232,12 +238,19 @@ def claim(
                 "worker": worker_job_id,
                 "hostname": hostname,
                 "pid": pid,
-                "near_run": near and near.run_id,
-                "near_tasks": list(near.task_ids) if near else [],
-                "near_items": list(near.item_ids) if near else [],
+                **(_named(near) if near is not None else {}),
             },
         )
         return cursor.fetchone()
+
+
+def _named(near: Near) -> dict[str, Any]:
+    named: dict[str, Any] = {"near_run": near.run_id}
+    if near.task_ids:
+        named["near_tasks"] = list(near.task_ids)
+    if near.item_ids:
+        named["near_items"] = list(near.item_ids)
+    return named
 
 
 def finish(

@@ -46,7 +46,8 @@ class Child:
         self.masks = Masks()
         self.guard = Guard(at.folder)
         self.loaded: set[str] = set()  # digests of bundles whose code has run here
-        self.near: Near | None = None  # what the last task needed: the next one may be its sibling
+        self.needed: Near | None = None  # by what ran last
+        self.near: Near | None = None  # by the last two alike: the next one may be their sibling
         self._environment = {**_raw(os.environ)}  # as the system has it
         self._folder = os.getcwd()
 

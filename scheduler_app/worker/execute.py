@@ -317,7 +317,8 @@ def _call(
             ),
             task.timeout_s,
         )
-    me.near = _near(claimed, needed, place, hidden, items)
+    near = _near(claimed, needed, place, hidden, items)
+    me.needed, me.near = near, near if near == me.needed else None
     return came_to
 
 

@@ -342,7 +342,10 @@ def test_a_killed_worker_of_a_resumed_attempt_costs_no_try(stack: Stack) -> None
     (stack.folder / "killed-fire").touch()
     wait_for("the second part runs", lambda: "part 2" in _parts(stack, run))
     (worker,) = stack.job_pids("worker")
+    children = stack.children(worker)
     os.kill(worker, signal.SIGKILL)
+    # A child ends with its parent, and only then: it must not hear of what comes next.
+    wait_for("its children are gone", lambda: not any(map(stack.is_alive, children)))
     (stack.folder / "killed-go").touch()
     assert stack.wait_for_run(run, within_s=90)["state"] == "success"
     attempts = stack.attempts(run)

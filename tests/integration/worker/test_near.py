@@ -46,12 +46,12 @@ def _execute(workshop: Workshop, messages: Sequence[Message]) -> None:
 def _in_one_child(
     workshop: Workshop, messages: Sequence[Message], between: Callable[[], None]
 ) -> None:
-    """All but the first are executed by the same child, after ``between``, without a look of their own."""
+    """All but the first two are executed by the same child, after ``between``, without a look of their own."""
     patch = pytest.MonkeyPatch()
 
     def body() -> None:
         for place, message in enumerate(messages):
-            if place == 1:
+            if place == 2:
                 between()
                 patch.setattr(execute, "seen_results", _refuse)
                 patch.setattr(items, "_row", _refuse)
@@ -64,6 +64,7 @@ def _results(messages: Sequence[Message]) -> list[Any]:
     return [values.decode(Attempt.objects.get(pk=one.attempt_id).result) for one in messages]
 
 
+SIBLINGS = ("t", "t__1", "t__2", "t__3")
 FAN = f"""{HEAD}
 @task
 def first():
@@ -80,7 +81,7 @@ def t(value, none):
 @flow
 def f():
     begun, none = first(), nothing()
-    for _ in range(3):
+    for _ in range(5):
         t(begun, none)
 """
 
@@ -89,9 +90,9 @@ def test_siblings_get_the_results_of_their_upstream_with_their_claims(workshop: 
     run_id = workshop.run(workshop.flow(FAN))
     for task_id in ("first", "nothing"):
         workshop.deliver(workshop.issue(run_id, task_id))
-    messages = [workshop.issue(run_id, task_id) for task_id in ("t", "t__1", "t__2")]
+    messages = [workshop.issue(run_id, task_id) for task_id in SIBLINGS]
     _in_one_child(workshop, messages, lambda: _say("first", "2"))
-    assert _results(messages) == [[1, None], [2, None], [2, None]]
+    assert _results(messages) == [[1, None], [1, None], [2, None], [2, None]]
 
 
 def test_a_task_of_another_run_gets_that_runs_results(workshop: Workshop) -> None:
@@ -101,24 +102,24 @@ def test_a_task_of_another_run_gets_that_runs_results(workshop: Workshop) -> Non
         for task_id in ("first", "nothing"):
             workshop.deliver(workshop.issue(run_id, task_id))
     Attempt.objects.filter(run_id=runs[1], task_id="first").update(result=7)
-    messages = [workshop.issue(run_id, task_id) for run_id in runs for task_id in ("t", "t__1")]
+    messages = [workshop.issue(run_id, task_id) for run_id in runs for task_id in SIBLINGS]
 
     workshop.fork(lambda: _execute(workshop, messages)).outcome()
-    assert _results(messages) == [[1, None], [1, None], [7, None], [7, None]]
+    assert _results(messages) == [[1, None]] * 4 + [[7, None]] * 4
 
 
 def test_what_has_not_succeeded_any_more_comes_as_nothing(workshop: Workshop) -> None:
     run_id = workshop.run(workshop.flow(FAN))
     for task_id in ("first", "nothing"):
         workshop.deliver(workshop.issue(run_id, task_id))
-    messages = [workshop.issue(run_id, task_id) for task_id in ("t", "t__1")]
+    messages = [workshop.issue(run_id, task_id) for task_id in SIBLINGS]
 
     def fail() -> None:
         with database.connect("worker", name="test") as connection:
             connection.execute("UPDATE task_instance SET state = 'failed' WHERE task_id = 'first'")
 
     _in_one_child(workshop, messages, fail)
-    assert _results(messages) == [[1, None], [None, None]]
+    assert _results(messages) == [[1, None], [1, None], [None, None], [None, None]]
 
 
 def test_a_large_result_is_asked_for_alone(workshop: Workshop) -> None:
@@ -128,16 +129,16 @@ def test_a_large_result_is_asked_for_alone(workshop: Workshop) -> None:
     run_id = workshop.run(workshop.flow(source))
     for task_id in ("first", "nothing"):
         workshop.deliver(workshop.issue(run_id, task_id))
-    messages = [workshop.issue(run_id, task_id) for task_id in ("t", "t__1")]
+    messages = [workshop.issue(run_id, task_id) for task_id in SIBLINGS]
 
     workshop.fork(lambda: _execute(workshop, messages)).outcome()
-    assert _results(messages) == [3000, 3000]
+    assert _results(messages) == [3000] * 4
 
 
 MAPPED = f"""{HEAD}
 @task
 def numbers():
-    return [10, (1, 2), None]
+    return [10, 20, (1, 2), None]
 
 @task
 def each(number):
@@ -154,9 +155,9 @@ def test_mapped_siblings_get_their_own_elements_with_their_claims(workshop: Work
     workshop.deliver(workshop.issue(run_id, "numbers"))
     # As the scheduler expands it, seen from the worker.
     row = TaskInstance.objects.get(run_id=run_id, task_id="each")
-    for index in range(3):
+    for index in range(4):
         row.pk, row.map_index = None, index
         row.save(force_insert=True)
-    messages = [workshop.issue(run_id, "each", map_index=index) for index in range(3)]
+    messages = [workshop.issue(run_id, "each", map_index=index) for index in range(4)]
     _in_one_child(workshop, messages, lambda: None)
-    assert _results(messages) == [[10], [(1, 2)], [None]]
+    assert _results(messages) == [[10], [20], [(1, 2)], [None]]

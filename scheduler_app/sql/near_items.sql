@@ -1,0 +1,8 @@
+-- Part of a claim: of the lists that these tasks returned, the element at the instance's own map index, if it
+-- is in the run that the worker expects. Parameters: near_run, near_items. Walks: as near_results.
+, (SELECT jsonb_object_agg(i.task_id, p.result->t.map_index)
+     FROM task_instance i JOIN attempt p ON p.id = i.attempt_id AND p.is_accepted
+    WHERE i.run_id = t.run_id AND t.run_id = %(near_run)s AND i.task_id = ANY(%(near_items)s)
+      AND i.map_index = -1 AND i.state = 'success' AND t.map_index >= 0
+      AND jsonb_typeof(p.result) = 'array'
+      AND t.map_index < jsonb_array_length(p.result)) AS near_items
