@@ -35,10 +35,10 @@ def with_callbacks(name: str) -> LiteralString:
 
 
 @cache
-def bringing(statement: LiteralString, *parts: LiteralString) -> LiteralString:
-    """The claim with what these files say that it brings along.
+def bringing(statement: LiteralString, *, results: bool, items: bool) -> LiteralString:
+    """The claim, bringing along what is near: results of tasks, elements of lists, or both.
 
     A text for each: what is not asked for costs nothing, and a query costs by the tables that it names.
     """
-    asked: LiteralString = "".join([load(part) for part in parts])
+    asked = (load("near_results") if results else "") + (load("near_items") if items else "")
     return statement.replace(NEAR, asked)

@@ -219,11 +219,7 @@ def claim(
     """
     statement = sql.with_callbacks("claim_attempt") if callbacks else sql.load("claim_attempt")
     if near is not None:
-        parts = [
-            *(["near_results"] if near.task_ids else []),
-            *(["near_items"] if near.item_ids else []),
-        ]
-        statement = sql.bringing(statement, *parts)
+        statement = sql.bringing(statement, results=bool(near.task_ids), items=bool(near.item_ids))
     with connection.cursor(row_factory=class_row(Claim)) as cursor:
         cursor.execute(
             statement,
