@@ -163,13 +163,13 @@ def test_a_file_that_never_ends_is_ended_within_the_limit_beside_the_others(
     _write(folder, "endless.py", "import subprocess  # authoring\nwhile True: pass")
     _write(folder, "noisy.py", "# authoring\nimport os\nos.write(1, b'x' * 100_000_000)")
     _write(folder, "good.py", GOOD.format(name="good"))
-    with override_settings(FLOW_FILE_TIMEOUT_S=3.0):
+    with override_settings(FLOW_FILE_TIMEOUT_S=8.0):
         began = time.monotonic()
         catalog.scan_once()
-        assert time.monotonic() - began < 15, "it did not wait for the endless one"
+        assert time.monotonic() - began < 40, "it did not wait for the endless one"
     order = list(FlowFile.objects.order_by("loaded_at").values_list("path", flat=True))
     assert order[-1] == "endless.py", "none waited for it"
-    assert "longer than 3 s" in _errors("endless.py")[0]["message"]
+    assert "longer than 8 s" in _errors("endless.py")[0]["message"]
     assert _errors("noisy.py") == []
     assert Flow.objects.filter(flow_id="good").exists()
 
