@@ -75,6 +75,21 @@ FAN: Final = """
         last([nothing(begun) for _ in range({width})])
 """
 
+# The same order, and nothing that one hands to another.
+ORDERED: Final = """
+    from scheduler_app.authoring import flow, task
+
+    @task
+    def nothing():
+        pass
+
+    @flow(max_active_tasks=100_000)
+    def ordered_{width}():
+        first, last = nothing(), nothing()
+        for _ in range({width}):
+            first >> nothing() >> last
+"""
+
 WIDE: Final = """
     from scheduler_app.authoring import flow, task
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.benchmarks.bench import is_large, percentile
-from tests.benchmarks.flows import FAN, MAPPED, WIDE
+from tests.benchmarks.flows import FAN, MAPPED, ORDERED, WIDE
 from tests.benchmarks.page import Row
 from tests.stack import wait_for
 
@@ -83,12 +83,25 @@ def test_w2_fan(bench: Bench, table: list[Row], width: int, rounds: int) -> None
     with bench.flow(f"fan_{width}", FAN.format(width=width)) as flow_id:
         timed = [bench.through(lambda: bench.runs(flow_id)) for _ in range(rounds + 1)][1:]
     assert {one.tasks for one in timed} == {width + 2}
-    table.append(_rate_row("W2", f"1 → {width:,} → 1", bench, timed))
+    table.append(_rate_row("W2", f"1 → {width:,} → 1, each given the first's result", bench, timed))
+
+
+@pytest.mark.parametrize(("width", "rounds"), [(200, 5), (2000, 2)])
+def test_w2_ordered(bench: Bench, table: list[Row], width: int, rounds: int) -> None:
+    with bench.flow(f"ordered_{width}", ORDERED.format(width=width)) as flow_id:
+        timed = [bench.through(lambda: bench.runs(flow_id)) for _ in range(rounds + 1)][1:]
+    assert {one.tasks for one in timed} == {width + 2}
+    table.append(_rate_row("W2", f"1 → {width:,} → 1, one after the other alone", bench, timed))
 
 
 def test_w3_forty_runs(bench: Bench, table: list[Row]) -> None:
     timed = [bench.through(lambda: bench.runs("chain_5", 40)) for _ in range(4)][1:]
     table.append(_rate_row("W3", "40 runs of a 5-task chain at once, 40 calls", bench, timed))
+
+
+def test_w3_forty_runs_by_one_call(bench: Bench, table: list[Row]) -> None:
+    timed = [bench.through(lambda: bench.runs_by_one_call("chain_5", 40)) for _ in range(4)][1:]
+    table.append(_rate_row("W3", "40 runs of a 5-task chain at once, one call", bench, timed))
 
 
 def test_w3_four_hundred_runs(bench: Bench, table: list[Row]) -> None:
