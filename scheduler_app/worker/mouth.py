@@ -1,6 +1,7 @@
 """How a Celery worker takes no message that no child of its can start now.
 
-Redis is asked for each message, so a full worker asks for none. AMQP pushes: a broker sends on as soon
+Redis is asked for each message, so a full worker asks for none (but for one while all that it does is quick:
+``celery_pool``). AMQP pushes: a broker sends on as soon
 as one is acknowledged, and what a full worker was sent waits with it, out of sight, while other
 workers are idle. Here the broker may push one at a time, and is told to stop before the message that
 fills the worker is acknowledged; in one channel it heeds both in this order.
