@@ -29,6 +29,7 @@ _LIBRARIES: Final = (
     "django.contrib.admin.options",
     "redis",
     "redis.asyncio",
+    "jinja2",
     "jsonschema",
     "channels.routing",
     "uvicorn",
@@ -41,7 +42,7 @@ _OF_CELERY: Final = (
     "celery.app.base",
     "celery.app.routes",
     "celery.loaders.app",
-    "celery.concurrency.prefork",
+    "celery.concurrency.base",
     "celery.worker.consumer",
     "kombu.transport.redis",
 )
