@@ -21,7 +21,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there
 
 # A process that has a nursery, as the supervisor has; it does what it is told, a line at a time.
 SUPERVISOR = """
-import json, os, sys, threading, time
+import json, os, signal, sys, threading, time
+# Whoever runs the tests in the background ignores these, and that is inherited.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from scheduler_app.launch import children, preload
 from scheduler_app.launch.assistant import Assistant, Errands
@@ -72,7 +75,9 @@ class Supervisor:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("COV")}
+        # What other tests made of this process, and whoever started it, is not to be inherited.
+        environ = {k: v for k, v in os.environ.items() if k != "DAYLIGHT_PROCESS"}
+        environ = {k: v for k, v in environ.items() if not k.startswith("COV")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", SUPERVISOR, str(folder / "lock")],
             cwd=ROOT,
