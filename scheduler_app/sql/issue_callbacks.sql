@@ -13,6 +13,7 @@ SELECT u.id, p.ti_id, p.run_id, p.task_id, p.map_index, 'callback', p.shard, p.t
        'issued', true, false, 0, clock_timestamp(), u.callback,
        p.id || ':' || (u.callback->>'on') || ':' || (u.callback->>'index')
   FROM unnest(%(callback_id)s::uuid[], %(callback_of)s::uuid[], %(callback)s::jsonb[])
-         AS u(id, of, callback)
+         WITH ORDINALITY AS u(id, of, callback, place)
   JOIN attempt p ON p.id = u.of /* moved */
+ ORDER BY u.place
     ON CONFLICT (callback_key, dispatch_no) WHERE callback_key IS NOT NULL DO NOTHING

@@ -13,6 +13,7 @@ SELECT u.id, r.id, 'callback', r.shard, 1, r.run_attempt, u.token, nextval('atte
               u.callback->>'index')
   FROM unnest(%(callback_id)s::uuid[], %(run)s::bigint[], %(group)s::text[], %(number)s::int[],
               %(token)s::bigint[], %(queue)s::text[], %(callback)s::jsonb[])
-         AS u(id, run_id, group_id, number, token, queue, callback)
+         WITH ORDINALITY AS u(id, run_id, group_id, number, token, queue, callback, place)
   JOIN run r ON r.id = u.run_id
+ ORDER BY u.place
     ON CONFLICT (callback_key, dispatch_no) WHERE callback_key IS NOT NULL DO NOTHING

@@ -12,6 +12,7 @@ SELECT u.id, i.id, i.run_id, i.task_id, i.map_index, 'callback', i.shard, i.try_
        format('ti:%%s:%%s:%%s:%%s', i.id, extract(epoch FROM i.ended_at), u.callback->>'on',
               u.callback->>'index')
   FROM unnest(%(callback_id)s::uuid[], %(ti)s::bigint[], %(token)s::bigint[],
-              %(callback)s::jsonb[]) AS u(id, ti, token, callback)
+              %(callback)s::jsonb[]) WITH ORDINALITY AS u(id, ti, token, callback, place)
   JOIN task_instance i ON i.id = u.ti
   JOIN run r ON r.id = i.run_id
+ ORDER BY u.place

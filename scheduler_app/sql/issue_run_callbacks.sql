@@ -11,8 +11,9 @@ SELECT u.id, r.id, 'callback', r.shard, 1, r.run_attempt, %(token)s, nextval('at
        %(queue)s, '', 0, 'issued', true, false, 0, clock_timestamp(), u.callback,
        format('run:%%s:%%s:%%s:%%s', r.id, extract(epoch FROM r.ended_at), u.callback->>'on',
               u.callback->>'index')
-  FROM unnest(%(callback_id)s::uuid[], %(callback)s::jsonb[]) AS u(id, callback)
+  FROM unnest(%(callback_id)s::uuid[], %(callback)s::jsonb[]) WITH ORDINALITY AS u(id, callback, place)
   JOIN run r ON r.id = %(run)s
  WHERE r.state <> 'failed' OR r.mark IS NOT NULL OR r.deadline_at <= r.ended_at
     OR (SELECT count(*) = 0 OR NOT bool_and(i.stop_requested_at IS NOT NULL)
           FROM task_instance i WHERE i.run_id = r.id AND i.state = 'failed')
+ ORDER BY u.place

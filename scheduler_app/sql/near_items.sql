@@ -4,5 +4,6 @@
      FROM task_instance i JOIN attempt p ON p.id = i.attempt_id AND p.is_accepted
     WHERE i.run_id = t.run_id AND t.run_id = %(near_run)s AND i.task_id = ANY(%(near_items)s)
       AND i.map_index = -1 AND i.state = 'success' AND t.map_index >= 0
-      AND jsonb_typeof(p.result) = 'array'
-      AND t.map_index < jsonb_array_length(p.result)) AS near_items
+      -- Of what is no list, no length may be asked, in whatever order conditions are looked at.
+      AND CASE WHEN jsonb_typeof(p.result) = 'array'
+               THEN t.map_index < jsonb_array_length(p.result) END) AS near_items

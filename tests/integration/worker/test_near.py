@@ -150,14 +150,50 @@ def f():
 """
 
 
-def test_mapped_siblings_get_their_own_elements_with_their_claims(workshop: Workshop) -> None:
-    run_id = workshop.run(workshop.flow(MAPPED))
-    workshop.deliver(workshop.issue(run_id, "numbers"))
-    # As the scheduler expands it, seen from the worker.
+def _expanded(workshop: Workshop, run_id: int) -> list[Message]:
+    """Four instances, as the scheduler makes them, seen from the worker."""
     row = TaskInstance.objects.get(run_id=run_id, task_id="each")
     for index in range(4):
         row.pk, row.map_index = None, index
         row.save(force_insert=True)
-    messages = [workshop.issue(run_id, "each", map_index=index) for index in range(4)]
+    return [workshop.issue(run_id, "each", map_index=index) for index in range(4)]
+
+
+def test_mapped_siblings_get_their_own_elements_with_their_claims(workshop: Workshop) -> None:
+    run_id = workshop.run(workshop.flow(MAPPED))
+    workshop.deliver(workshop.issue(run_id, "numbers"))
+    messages = _expanded(workshop, run_id)
     _in_one_child(workshop, messages, lambda: None)
     assert _results(messages) == [[10], [20], [(1, 2)], [None]]
+
+
+@pytest.mark.parametrize(
+    ("returned", "elements"),
+    [
+        ('{"a": 1, "b": 2, "c": 3, "d": 4}', [("a", 1), ("b", 2), ("c", 3), ("d", 4)]),
+        ("(1, 2, 3, 4)", [1, 2, 3, 4]),
+    ],
+)
+def test_elements_of_what_is_no_plain_list_are_looked_up(
+    workshop: Workshop, returned: str, elements: list[Any]
+) -> None:
+    source = MAPPED.replace("[10, 20, (1, 2), None]", returned)
+    run_id = workshop.run(workshop.flow(source))
+    workshop.deliver(workshop.issue(run_id, "numbers"))
+    messages = _expanded(workshop, run_id)
+    workshop.fork(lambda: _execute(workshop, messages)).outcome()
+    assert _results(messages) == [[one] for one in elements]
+
+
+def test_a_list_that_became_something_else_breaks_no_claim(workshop: Workshop) -> None:
+    run_id = workshop.run(workshop.flow(MAPPED))
+    workshop.deliver(workshop.issue(run_id, "numbers"))
+    messages = _expanded(workshop, run_id)
+
+    def body() -> None:
+        _execute(workshop, messages[:2])
+        _say("numbers", '{"a": 1}')
+        _execute(workshop, messages[2:3])
+
+    workshop.fork(body).outcome()
+    assert [Attempt.objects.get(pk=one.attempt_id).state for one in messages[:3]] == ["ended"] * 3
