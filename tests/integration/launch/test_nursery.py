@@ -230,7 +230,7 @@ def test_the_nursery_loads_all_and_has_no_thread_and_no_file_of_its_own(shared: 
 
 def test_what_is_divided_off_shares_what_was_loaded(shared: Supervisor) -> None:
     pid = shared.start("import time; print('up', flush=True); time.sleep(60)")
-    wait_for(lambda: "up" in shared.log.read_text())
+    wait_for(lambda: shared.log.exists() and "up" in shared.log.read_text())
     kilobytes = {
         line.split(":")[0]: int(line.split()[1])
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
