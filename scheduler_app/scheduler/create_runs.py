@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -21,6 +22,7 @@ from scheduler_app.transitions.run import (
     Aside,
     NewRun,
     create_failed_run,
+    create_failed_runs,
     create_run,
     end_queued_run,
 )
@@ -31,34 +33,54 @@ if TYPE_CHECKING:
     from scheduler_app.scheduler.leases import Leases
 
 FLOWS_MAX: Final = 50  # due flows handled in one transaction
+SKIPS_MAX: Final = (
+    500  # dates left out in one transaction, so that it stays short; each flow has its share
+)
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True)
+class Created:
+    """What one round of due schedules came to."""
+
+    run_ids: list[int] = field(default_factory=list)  # of the new runs
+    passed: set[str] = field(default_factory=set)  # flows whose dates went by without a run
+
+    @property
+    def may_be_more(self) -> bool:
+        """Whether something may be due behind what was seen to: another round goes on at once."""
+        return bool(self.run_ids or self.passed)
+
+
 def create_due_runs(
     connection: psycopg.Connection[Any], *, leases: Leases, terms: dict[int, int]
-) -> list[int]:
-    """Each due schedule of these shards has its next run, ``FLOWS_MAX`` at a time; the ids of the new runs.
+) -> Created:
+    """Each due schedule of these shards has its next run, ``FLOWS_MAX`` at a time.
 
     One transaction: proof, flows locked, runs created, cursors moved. A flow that has as many
     active runs as it may have keeps its cursor, stands in line from then on, and holds up no
-    other. Raises ``Fenced``.
+    other; one that leaves such dates out leaves out all that are due, ``SKIPS_MAX`` at a time.
+    Raises ``Fenced``.
     """
-    created: list[int] = []
+    created = Created()
     with connection.transaction():
         leases.prove(connection, terms)
-        for flow in _due_flows(connection, list(terms)):
+        due = _due_flows(connection, list(terms))
+        share = max(1, SKIPS_MAX // len(due)) if due else 0
+        for flow in due:
             try:
                 with connection.transaction():
-                    run_id = _create_next(connection, flow, terms[flow["shard"]])
+                    next_one = _create_next(connection, flow, terms[flow["shard"]], share)
             except (psycopg.OperationalError, psycopg.InterfaceError):
                 raise
             except Exception as error:
                 logger.exception("a due run was not created", extra={"flow_id": flow["flow_id"]})
+                # What cannot be made is not tried at full speed: the next look is the sweep's.
                 _record_failure(connection, flow, error)
                 continue
-            if run_id is not None:
-                created.append(run_id)
+            created.run_ids += next_one.run_ids
+            created.passed |= next_one.passed
         failpoints.reach("create.before_commit")
     failpoints.reach("create.after_commit")
     return created
@@ -138,40 +160,76 @@ SELECT f.flow_id, f.shard, f.current_version_id AS version_id, v.definition, f.n
 
 
 def _create_next(
-    connection: psycopg.Connection[Any], flow: dict[str, Any], token: int
-) -> int | None:
-    """The id of the run of the flow's next interval; null if it gets none now."""
+    connection: psycopg.Connection[Any],
+    flow: dict[str, Any],
+    token: int,
+    skips_max: int,
+) -> Created:
+    """The flow's next interval has its run, unless it gets none now; or those that get none are gone by."""
     definition = from_dict(flow["definition"])
     flow_id = flow["flow_id"]
     if pause_if_failing(connection, flow_id=flow_id, limit=definition.max_consecutive_failed_runs):
-        return None
+        return Created()
     interval = _interval(connection, flow, definition)
-    run_id = None
     if flow["active"] >= definition.max_active_runs:
         # But for a skip the cursor stays: it is looked at again when a run of the flow ends.
         match definition.overlap:
             case Overlap.CANCEL_OLDER:
                 _cancel_oldest(connection, flow_id)
-                return None
+                return Created()
             case Overlap.SKIP:
-                _skip(connection, flow, definition, interval, token)
+                skipped = _due_from(flow, definition, interval, at_most=skips_max)
+                _skip(connection, flow, definition, skipped, token)
+                _move_on(connection, flow, definition, first=interval, last=skipped[-1])
+                return Created(passed={flow_id})
             case _:
                 if flow["in_line_from"] is None:
                     stand_in_line(connection, flow_id=flow_id, since=interval.end)
-                return None
-    else:
-        run_id = _create(connection, flow, definition, interval)
-    following = timetable.next_interval_of(
-        definition, last=interval, now=flow["now"], in_line_from=flow["in_line_from"]
+                return Created()
+    run_id = _create(connection, flow, definition, interval)
+    _move_on(connection, flow, definition, first=interval, last=interval)
+    return Created(passed={flow_id}) if run_id is None else Created(run_ids=[run_id])
+
+
+def _due_from(
+    flow: dict[str, Any], definition: FlowDefinition, first: DataInterval, *, at_most: int
+) -> list[DataInterval]:
+    """That due interval and those behind it that are due too, at most so many."""
+    found = [first]
+    while len(found) < at_most:
+        following = _following(flow, definition, found[-1])
+        if following is None or following.end > flow["now"]:
+            break
+        found.append(following)
+    return found
+
+
+def _following(
+    flow: dict[str, Any], definition: FlowDefinition, last: DataInterval
+) -> DataInterval | None:
+    return timetable.next_interval_of(
+        definition, last=last, now=flow["now"], in_line_from=flow["in_line_from"]
     )
+
+
+def _move_on(
+    connection: psycopg.Connection[Any],
+    flow: dict[str, Any],
+    definition: FlowDefinition,
+    *,
+    first: DataInterval,
+    last: DataInterval,
+) -> None:
+    """The cursor, which stands on ``first``, stands behind ``last``."""
+    following = _following(flow, definition, last)
     move_cursor(
         connection,
-        flow_id=flow_id,
-        seen=interval,
+        flow_id=flow["flow_id"],
+        seen=first,
+        last=last,
         following=following,
         is_in_line=following is not None and following.end <= flow["now"],
     )
-    return run_id
 
 
 def _interval(
@@ -234,17 +292,17 @@ def _skip(
     connection: psycopg.Connection[Any],
     flow: dict[str, Any],
     definition: FlowDefinition,
-    interval: DataInterval,
+    intervals: list[DataInterval],
     token: int,
 ) -> None:
-    """The interval has a run that is set aside: it never starts, and says why."""
-    create_failed_run(
+    """Each interval has a run that is set aside: it never starts, and says why."""
+    create_failed_runs(
         connection,
         flow_id=flow["flow_id"],
-        run_key=scheduled_run_key(interval.start),
+        run_keys=[scheduled_run_key(interval.start) for interval in intervals],
         shard=flow["shard"],
         version_id=flow["version_id"],
-        interval=interval,
+        intervals=intervals,
         reason=f"Left out: {flow['active']} scheduled runs of its flow were active.",
         aside=Aside(
             code="skipped_overlap",

@@ -302,13 +302,17 @@ class Scheduler:
         except Fenced as error:
             self._leases.refused(connection, error, terms, "create_runs")
             raise
-        self._dirty |= {*created, *filled}
+        self._dirty |= {*created.run_ids, *filled}
+        if created.passed:
+            self._notices.changed(["runs", "flows", "home"])
         if filled:
             self._ticker.forget(filled)
             self._notices.changed(["backfills", "runs", "home"])
-        # Where there was one, more may be due. What is due and got none is at its limit, or locked:
+        # Where a date was seen to, more may be due. What is due and was not is at its limit, or locked:
         # looked at again with the sweep.
-        due_in_s = 0.0 if created else seconds_to_next_due(connection, shards=list(terms))
+        due_in_s = (
+            0.0 if created.may_be_more else seconds_to_next_due(connection, shards=list(terms))
+        )
         pause_s = settings.SCHEDULER_SWEEP_INTERVAL_S if due_in_s is None else max(due_in_s, 0.0)
         self._next["runs"] = time.monotonic() + min(pause_s, settings.SCHEDULER_SWEEP_INTERVAL_S)
 

@@ -21,15 +21,18 @@ def move_cursor(
     seen: DataInterval,
     following: DataInterval | None,
     is_in_line: bool = False,
+    last: DataInterval | None = None,
 ) -> bool:
     """The interval that was seen is the flow's last, and ``following`` its next; false if it moved.
 
-    With ``is_in_line`` the flow stands in line for as long as before, if it did. Part of the
-    transaction that created the run of ``seen``.
+    Or ``last`` is, where all from ``seen`` up to it were seen to. With ``is_in_line`` the flow
+    stands in line for as long as before, if it did. Part of the transaction that created the run
+    of ``seen``.
     """
+    done = last or seen
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            "UPDATE flow SET last_interval_start = %(start)s, last_interval_end = %(end)s,"
+            "UPDATE flow SET last_interval_start = %(last_start)s, last_interval_end = %(last_end)s,"
             " next_interval_start = %(next_start)s, next_interval_end = %(next_end)s,"
             " in_line_from = CASE WHEN %(is_in_line)s THEN in_line_from END,"
             " updated_at = clock_timestamp()"
@@ -39,6 +42,8 @@ def move_cursor(
                 "flow": flow_id,
                 "start": seen.start,
                 "end": seen.end,
+                "last_start": done.start,
+                "last_end": done.end,
                 "next_start": following.start if following else None,
                 "next_end": following.end if following else None,
                 "is_in_line": is_in_line,

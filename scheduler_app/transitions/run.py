@@ -150,16 +150,40 @@ def create_failed_run(
     With ``aside`` it is set aside from its first moment. Nothing happens if a run of this key or
     logical date exists.
     """
+    create_failed_runs(
+        connection,
+        flow_id=flow_id,
+        run_keys=[run_key],
+        shard=shard,
+        version_id=version_id,
+        intervals=[interval],
+        reason=reason,
+        aside=aside,
+    )
+
+
+def create_failed_runs(
+    connection: psycopg.Connection[Any],
+    *,
+    flow_id: str,
+    run_keys: Sequence[str],
+    shard: int,
+    version_id: int,
+    intervals: Sequence[DataInterval],
+    reason: str,
+    aside: Aside | None = None,
+) -> None:
+    """The same for several intervals of a flow, with one statement; ``run_keys`` are theirs, in order."""
     with connection.cursor() as cursor:
         cursor.execute(
             _CREATE_FAILED,
             {
                 "flow_id": flow_id,
-                "run_key": run_key,
+                "run_keys": list(run_keys),
                 "shard": shard,
                 "version_id": version_id,
-                "start": interval.start,
-                "end": interval.end,
+                "starts": [interval.start for interval in intervals],
+                "ends": [interval.end for interval in intervals],
                 "reason": reason[:REASON_CHARACTERS_MAX],
                 "code": aside and aside.code,
                 "detail": aside and Jsonb(dict(aside.detail)),
@@ -181,10 +205,13 @@ WITH r AS (
                    data_interval_start, data_interval_end, run_attempt, version_id, conf, note, actor,
                    state_reason, created_at, queued_at, ended_at, retry_count, filter_code,
                    filter_detail, filtered_at)
-  SELECT %(flow_id)s, %(run_key)s, %(shard)s, 'scheduled', 'failed', false, %(start)s, %(start)s,
-         %(end)s, 1, %(version_id)s, '{}', '', 'scheduler', %(reason)s, t.now, t.now, t.now, 0,
+  SELECT %(flow_id)s, d.run_key, %(shard)s, 'scheduled', 'failed', false, d.starts, d.starts,
+         d.ends, 1, %(version_id)s, '{}', '', 'scheduler', %(reason)s, t.now, t.now, t.now, 0,
          %(code)s::varchar, %(detail)s, CASE WHEN %(code)s::varchar IS NOT NULL THEN t.now END
-    FROM (SELECT clock_timestamp() AS now) t
+    FROM (SELECT clock_timestamp() AS now) t,
+         unnest(%(run_keys)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+           WITH ORDINALITY d (run_key, starts, ends, place)
+   ORDER BY d.place
   ON CONFLICT DO NOTHING
   RETURNING id, filter_code, filter_detail, filtered_at)
 INSERT INTO run_attempt (run_id, number, cause, actor, state, ended_at, filter_code, filter_detail,

@@ -137,5 +137,5 @@ def _create(clock: Clock) -> list[Run]:
     leases = Leases(holder=uuid7(), ttl_s=60, renew_interval_s=12, deadline_s=40)
     connection.execute("UPDATE lease SET expires_at = clock_timestamp() - interval '1 s'")
     leases.balance(connection, dead_after_s=60)
-    ids = create_due_runs(connection, leases=leases, terms=leases.terms())
+    ids = create_due_runs(connection, leases=leases, terms=leases.terms()).run_ids
     return [*Run.objects.filter(pk__in=ids)]

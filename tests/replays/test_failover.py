@@ -126,7 +126,9 @@ def test_b055_a_creation_over_another_connection_than_the_lease_makes_no_second_
     seen = (flow.next_interval_start, flow.next_interval_end)
     for number in range(10):
         with database.connect("scheduler") as other:
-            created = create_due_runs(other, leases=world.leases, terms=world.leases.terms())
+            created = create_due_runs(
+                other, leases=world.leases, terms=world.leases.terms()
+            ).run_ids
         assert len(created) == (1 if number == 0 else 0)
         Flow.objects.update(next_interval_start=seen[0], next_interval_end=seen[1])
     assert Run.objects.count() == 1
@@ -143,8 +145,8 @@ def _stall_and_wake(
         raw.execute("SELECT pg_terminate_backend(%s, 5000)", [stalled.info.backend_pid])
         terms = new.balance(raw, dead_after_s=60)
         assert len(terms) == 16
-        assert len(create_due_runs(raw, leases=new, terms=terms)) == 1
-        create_runs._create_next(stalled, flow, new.terms()[flow["shard"]])
+        assert len(create_due_runs(raw, leases=new, terms=terms).run_ids) == 1
+        create_runs._create_next(stalled, flow, new.terms()[flow["shard"]], 1)
 
 
 def test_b057_a_stalled_acquirer_of_a_due_slot_fires_nothing_when_it_wakes(
@@ -169,11 +171,13 @@ def test_b059_a_schedule_that_is_edited_while_its_old_version_is_read_gives_one_
     read = threading.Event()
     create_next = create_runs._create_next
 
-    def slowly(connection: psycopg.Connection[Any], seen: dict[str, Any], token: int) -> int | None:
+    def slowly(
+        connection: psycopg.Connection[Any], seen: dict[str, Any], token: int, skips_max: int
+    ) -> create_runs.Created:
         read.set()
         editor.join(timeout=0.5)  # it waits for the flow's row
         assert editor.is_alive()
-        return create_next(connection, seen, token)
+        return create_next(connection, seen, token, skips_max)
 
     def edit() -> None:
         read.wait(30)
@@ -192,7 +196,7 @@ def test_b059_a_schedule_that_is_edited_while_its_old_version_is_read_gives_one_
     editor.start()
     monkeypatch.setattr(create_runs, "_create_next", slowly)
     arguments: dict[str, Any] = {"leases": world.leases, "terms": world.leases.terms()}
-    assert len(create_due_runs(raw, **arguments)) == 1
+    assert len(create_due_runs(raw, **arguments).run_ids) == 1
     editor.join(timeout=30)
     monkeypatch.setattr(create_runs, "_create_next", create_next)
     assert FlowVersion.objects.count() == 2
@@ -238,7 +242,7 @@ def test_b063_five_triggers_at_once_and_the_schedule_leave_one_run_active_and_th
 ) -> None:
     flow = due(world, max_active_runs=1)
     runs = [world.run(flow, f"manual__{number}") for number in range(5)]
-    runs += create_due_runs(raw, leases=world.leases, terms=world.leases.terms())
+    runs += create_due_runs(raw, leases=world.leases, terms=world.leases.terms()).run_ids
     assert len(runs) == 6
     other = World(raw, world.leases)  # another mind over the same rows
     for _ in range(40):

@@ -26,13 +26,13 @@ def test_a_due_interval_gets_one_run_with_its_dates(
     world: World, raw: psycopg.Connection[Any]
 ) -> None:
     flow = _due(world)
-    (run_id,) = create_due_runs(raw, leases=world.leases, terms=world.leases.terms())
+    (run_id,) = create_due_runs(raw, leases=world.leases, terms=world.leases.terms()).run_ids
     run = Run.objects.get(pk=run_id)
     assert run.logical_date == run.data_interval_start == flow.next_interval_start
     assert run.data_interval_end == flow.next_interval_end
     assert run.logical_date is not None
     assert run.run_key == f"scheduled__{run.logical_date.isoformat()}"
-    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()) == []
+    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()).run_ids == []
 
 
 def test_the_next_interval_follows_the_last_one(world: World, raw: psycopg.Connection[Any]) -> None:
@@ -62,7 +62,7 @@ def test_a_paused_flow_gets_no_run(world: World, raw: psycopg.Connection[Any]) -
     flow = _due(world)
     flow.is_paused = True
     flow.save()
-    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()) == []
+    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()).run_ids == []
 
 
 def test_a_run_of_that_date_that_exists_moves_the_cursor_and_is_not_doubled(
@@ -73,6 +73,6 @@ def test_a_run_of_that_date_that_exists_moves_the_cursor_and_is_not_doubled(
     Flow.objects.update(
         next_interval_start=flow.next_interval_start, next_interval_end=flow.next_interval_end
     )
-    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()) == []
+    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()).run_ids == []
     assert Run.objects.count() == 1
     assert Flow.objects.get().next_interval_start == flow.next_interval_end

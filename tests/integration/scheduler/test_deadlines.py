@@ -155,7 +155,9 @@ def test_a_scheduled_run_that_does_not_come_is_an_incident_until_it_begins(world
     incident = Incident.objects.get()
     assert (incident.kind, incident.subject, incident.flow_id) == ("run_expected", "f", "f")
     assert "should have begun within 30 min" in incident.message
-    (run_id,) = create_due_runs(world.connection, leases=world.leases, terms=world.leases.terms())
+    (run_id,) = create_due_runs(
+        world.connection, leases=world.leases, terms=world.leases.terms()
+    ).run_ids
     _watch(world)
     assert Incident.objects.get().resolved_at is None, "it is there, and waits"
     world.tick(run_id)

@@ -22,7 +22,12 @@ from scheduler_app.queries import flows
 from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.visibility import explain
-from scheduler_app.scheduler.create_runs import FLOWS_MAX, create_due_runs, seconds_to_next_due
+from scheduler_app.scheduler.create_runs import (
+    FLOWS_MAX,
+    SKIPS_MAX,
+    create_due_runs,
+    seconds_to_next_due,
+)
 from scheduler_app.scheduler.failing_flows import pause_failing
 from tests.world import World, chain
 
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 
 def _due(world: World, *, hours_ago: int = 3, **options: Any) -> Flow:
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    start = (now - timedelta(days=2)).isoformat()
+    start = (now - timedelta(days=2, hours=hours_ago)).isoformat()
     flow = world.flow(
         "f", chain("a", retries=2), schedule="@hourly", catchup=True, start_date=start, **options
     )
@@ -45,13 +50,13 @@ def _due(world: World, *, hours_ago: int = 3, **options: Any) -> Flow:
 
 
 def _create(world: World, raw: psycopg.Connection[Any]) -> list[int]:
-    return create_due_runs(raw, leases=world.leases, terms=world.leases.terms())
+    return create_due_runs(raw, leases=world.leases, terms=world.leases.terms()).run_ids
 
 
 def test_a_skipped_date_has_a_run_that_says_why_it_never_started(
     world: World, raw: psycopg.Connection[Any]
 ) -> None:
-    flow = _due(world, overlap="skip", max_active_runs=1)
+    flow = _due(world, overlap="skip", max_active_runs=1, hours_ago=2)
     (active,) = _create(world, raw)
     assert _create(world, raw) == []
     skipped = Run.objects.exclude(pk=active).get()
@@ -67,6 +72,71 @@ def test_a_skipped_date_has_a_run_that_says_why_it_never_started(
     # The cursor went on behind it.
     assert flow.next_interval_end is not None
     assert Flow.objects.get().next_interval_start == flow.next_interval_end + timedelta(hours=1)
+
+
+def test_after_a_standstill_all_dates_that_are_left_out_are_in_few_turns(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    missed = SKIPS_MAX + 100
+    _due(world, overlap="skip", max_active_runs=1, hours_ago=missed)
+    (active,) = _create(world, raw)
+    rounds = [
+        create_due_runs(raw, leases=world.leases, terms=world.leases.terms()) for _ in range(3)
+    ]
+    assert [one.may_be_more for one in rounds] == [True, True, False], "at once, and no longer"
+    assert [one.run_ids for one in rounds] == [[], [], []]
+    skipped = Run.objects.filter(filter_code="skipped_overlap")
+    assert skipped.count() == missed - 1
+    assert RunAttempt.objects.filter(filter_code="skipped_overlap").count() == missed - 1
+    # Each date once, oldest first, behind the one that has its run.
+    first = Run.objects.get(pk=active).logical_date
+    assert first is not None
+    assert list(skipped.order_by("id").values_list("logical_date", flat=True)) == [
+        first + timedelta(hours=number) for number in range(1, missed)
+    ]
+    flow = Flow.objects.get()
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    assert (flow.last_interval_end, flow.next_interval_end) == (now, now + timedelta(hours=1))
+    assert all(not row.differences for row in compare())
+
+
+def test_flows_that_leave_dates_out_share_a_turn(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    for number in range(4):
+        flow = world.flow(
+            f"f{number}",
+            chain("a"),
+            schedule="@hourly",
+            catchup=True,
+            start_date=(now - timedelta(hours=400)).isoformat(),
+            max_active_runs=1,
+            overlap="skip",
+        )
+        flow.next_interval_start = now - timedelta(hours=400)
+        flow.next_interval_end = flow.next_interval_start + timedelta(hours=1)
+        flow.save()
+    assert len(_create(world, raw)) == 4
+    _create(world, raw)
+    left_out = Run.objects.filter(filter_code="skipped_overlap")
+    counts = [left_out.filter(flow_id=f"f{number}").count() for number in range(4)]
+    assert counts == [SKIPS_MAX // 4] * 4
+
+
+def test_dates_that_have_their_runs_already_are_passed_without_a_pause(
+    world: World, raw: psycopg.Connection[Any]
+) -> None:
+    flow = _due(world, hours_ago=2)
+    _create(world, raw)
+    Flow.objects.update(
+        next_interval_start=flow.next_interval_start,
+        next_interval_end=flow.next_interval_end,
+        last_interval_start=flow.last_interval_start,
+        last_interval_end=flow.last_interval_end,
+    )
+    done = create_due_runs(raw, leases=world.leases, terms=world.leases.terms())
+    assert (done.run_ids, done.passed, done.may_be_more) == ([], {"f"}, True)
 
 
 def test_by_default_a_due_date_waits_and_nothing_is_left_out(

@@ -75,7 +75,7 @@ def test_b071_a_run_that_cannot_be_created_is_a_failed_run_with_the_reason(
     flow.next_interval_start, flow.next_interval_end = hour - timedelta(hours=1), hour
     flow.save()
     FlowVersion.objects.update(definition={"format": 1, "flow_id": "f", "tasks": [{"nonsense": 1}]})
-    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()) == []
+    assert create_due_runs(raw, leases=world.leases, terms=world.leases.terms()).run_ids == []
     run = Run.objects.get()
     assert (run.state, run.logical_date) == ("failed", hour - timedelta(hours=1))
     assert "could not be created" in run.state_reason
