@@ -30,7 +30,7 @@ class ThawPlan:
     run_count: int
     released_count: int  # task instances that go on
     kept_count: int  # that another freeze holds
-    waiting_count: int  # queued ones that go on as soon as their pool has room
+    waiting_count: int  # queued ones that go on as soon as there is room
     by_state: Mapping[str, int]
     included: tuple[Subject, ...]  # at most ``NAMED_MAX``
     excluded: tuple[Subject, ...]  # likewise
@@ -106,7 +106,7 @@ def _not_frozen(scope: Scope) -> str:
         freeze = Freeze.objects.filter(pk=holder).first() if holder is not None else None
         if freeze is not None:
             other = scope_of(freeze.scope_kind, freeze.scope_id)
-            over = ", which is over: its pool has no room yet" if freeze.ended_at else ""
+            over = ", which is over: there is no room for it yet" if freeze.ended_at else ""
             return f"{name} is held by freeze {freeze.pk} of {other.name}{over}: thaw that."
     return f"{name} has no freeze of its own; there is nothing to thaw."
 
@@ -129,7 +129,10 @@ def _plan(
         if holder is None:
             included.append(_subject(ti, _effect(ti)))
         elif holder in freeze_ids:
-            included.append(_subject(ti, f"It goes on as soon as pool {ti.pool} has room for it."))
+            waits = (
+                f"It goes on as soon as pool {ti.pool} and the limits of its flow have room for it."
+            )
+            included.append(_subject(ti, waits))
         else:
             excluded.append(_subject(ti, f"Freeze {holder} holds it still."))
     return ThawPlan(

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scheduler_app.rules.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
 
 class ScopeKind(StrEnum):
@@ -98,3 +102,44 @@ def mode_of(mode: str) -> Mode:
     except ValueError:
         message = f"there is no mode {mode!r}: drain lets running tasks end, hard stops them"
         raise InvalidInput(message, field="mode") from None
+
+
+Place = tuple[
+    str | int, ...
+]  # what has room: its kind (pool, run, flow, task, run_task) and its name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """A task instance that was frozen while it was queued."""
+
+    ti_id: int
+    priority: int  # higher first
+    since: datetime | None  # when it was queued
+    needs: Mapping[Place, int]  # of each place, how much of its room
+
+
+def who_goes_on(queued: Iterable[Queued], free: Mapping[Place, int]) -> list[int]:
+    """Who has room after a thaw, in the order in which they would have been claimed.
+
+    Who has none takes nothing, and what is short for one is left to it: nobody behind it overtakes
+    it there. A place that is not named has room for all.
+    """
+    left = dict(free)
+    short: set[Place] = set()
+    going = []
+    for one in sorted(queued, key=_turn):
+        missing = {p for p, need in one.needs.items() if p in left and need > left[p]}
+        if missing or not short.isdisjoint(one.needs):
+            short |= missing
+            continue
+        for place, need in one.needs.items():
+            if place in left:
+                left[place] -= need
+        going.append(one.ti_id)
+    return going
+
+
+def _turn(one: Queued) -> tuple[int, bool, float, int]:
+    since = one.since
+    return (-one.priority, since is None, since.timestamp() if since else 0.0, one.ti_id)

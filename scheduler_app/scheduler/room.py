@@ -82,8 +82,8 @@ def count_usage(
 ) -> Usage:
     """What is taken, counted from live attempts; call it under ``lock``.
 
-    Issued attempts whose task instance is held take no slot of a pool: they will be refused. Every
-    limit but a pool's counts them. With ``is_detailed`` by flow, task and key too. In the pools
+    Issued attempts whose task instance is held take no room: they will be refused, and a thaw waits
+    for room. A key alone counts them. With ``is_detailed`` by flow, task and key too. In the pools
     ``deferred_in``, deferred task instances keep their slots. Walks ``attempt_live``, and
     ``trigger_wake``.
     """
@@ -107,13 +107,13 @@ def count_usage(
 def _count_detailed(cursor: psycopg.Cursor[Any], usage: Usage) -> None:
     cursor.execute(_TAKEN_DETAILED)
     for pool, queue, state, is_held, flow_id, run_id, task_id, keys, slots, number in cursor:
-        usage.flows[flow_id] += number
-        usage.tasks[flow_id, task_id] += number
-        usage.run_tasks[run_id, task_id] += number
         for key in keys or ():
             usage.keys[key] += number
         if is_held:
             continue
+        usage.flows[flow_id] += number
+        usage.tasks[flow_id, task_id] += number
+        usage.run_tasks[run_id, task_id] += number
         usage.pool_slots[pool] += slots
         if state == "issued":
             usage.queue_issued[queue] += number

@@ -123,8 +123,16 @@ class RunView:
         }
 
     def active_count(self) -> int:
-        """How many task instances hold a place under ``max_active_tasks``."""
-        return sum(1 for i in self.let_go if self.instances[i].state in _ACTIVE)
+        """How many task instances hold a place under ``max_active_tasks``.
+
+        What was frozen while it was queued holds none: its delivery is refused.
+        """
+        found = (self.instances[ti_id] for ti_id in self.let_go)
+        return sum(
+            1
+            for one in found
+            if one.state in _ACTIVE and not (one.held and one.state is TaskState.QUEUED)
+        )
 
 
 class RunViews:

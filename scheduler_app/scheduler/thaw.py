@@ -1,4 +1,4 @@
-"""Freezes whose time is over, and what a thaw had to leave held for want of room in its pool."""
+"""Freezes whose time is over, and what a thaw had to leave held for want of room."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ WITH h AS (
          coalesce(a.started_at, a.issued_at) AS since
     FROM attempt a JOIN task_instance i ON i.id = a.ti_id JOIN run r ON r.id = a.run_id
    WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL
-     AND (%(pool)s::text IS NULL
-          OR a.pool = %(pool)s AND NOT (a.state = 'issued' AND i.held_by IS NOT NULL))
+     -- What was frozen while it was queued holds nothing.
+     AND (%(key)s::text IS NOT NULL OR NOT (a.state = 'issued' AND i.held_by IS NOT NULL))
+     AND (%(pool)s::text IS NULL OR a.pool = %(pool)s)
      AND (%(run)s::bigint IS NULL OR a.run_id = %(run)s)
      AND (%(flow)s::text IS NULL OR r.flow_id = %(flow)s)
      AND (%(task)s::text IS NULL OR a.task_id = %(task)s)

@@ -6,13 +6,26 @@ follow from the rows of ``freeze`` that have not ended. Freezing and thawing tak
 
 from __future__ import annotations
 
+import contextlib
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app import sql
-from scheduler_app.rules.freezing import WIDE, Mode, Scope, ScopeKind, scope_of
+from scheduler_app.rules.definition import from_dict
+from scheduler_app.rules.errors import DefinitionError
+from scheduler_app.rules.freezing import (
+    WIDE,
+    Mode,
+    Place,
+    Queued,
+    Scope,
+    ScopeKind,
+    scope_of,
+    who_goes_on,
+)
 from scheduler_app.transitions.run import revise_runs
 
 if TYPE_CHECKING:
@@ -20,6 +33,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     import psycopg
+
+    from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
 
 TURN: Final = 0x6461_796C_6667  # of the advisory lock
 
@@ -44,7 +59,7 @@ class Thawed:
     run_ids: list[int] = field(default_factory=list)
     released: int = 0  # task instances
     kept: int = 0  # by another freeze
-    waiting: int = 0  # queued ones for whose slots their pool has no room yet
+    waiting: int = 0  # queued ones for which there is no room yet
 
 
 def take_turn(connection: psycopg.Connection[Any], *, shared: bool = False) -> None:
@@ -146,7 +161,8 @@ def freeze(
 def thaw(connection: psycopg.Connection[Any], *, freeze_ids: Collection[int]) -> Thawed:
     """The freezes have ended, and what no other freeze holds goes on, with its clocks where they were.
 
-    A queued task instance goes on when its pool has room: what does not is left to ``let_go``.
+    A queued task instance goes on when its pool, run, flow and task have room: what has none is left to
+    ``let_go``.
     Part of the caller's transaction, which took its turn.
     """
     done = Thawed()
@@ -198,7 +214,7 @@ def thaw(connection: psycopg.Connection[Any], *, freeze_ids: Collection[int]) ->
 
 
 def ended_that_hold(connection: psycopg.Connection[Any]) -> list[int]:
-    """Freezes that have ended and hold queued task instances still, for want of room in their pools.
+    """Freezes that have ended and hold queued task instances still, for want of room.
 
     Walks ``task_instance_held``.
     """
@@ -231,13 +247,14 @@ def lock_for_let_go(
 
 
 def let_go(connection: psycopg.Connection[Any], *, freeze_ids: Collection[int]) -> int:
-    """What these ended freezes hold goes on, queued ones as far as their pools have room; how many.
+    """What these ended freezes hold goes on, queued ones as far as there is room; how many.
 
     Pools, runs and task instances are locked by earlier statements of the transaction.
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(_GOES_ON, {"freeze": list(freeze_ids)})
+        cursor.execute(_NOT_QUEUED, [list(freeze_ids)])
         ids = [row[0] for row in cursor.fetchall()]
+        ids += _queued_that_fit(cursor, freeze_ids)
         if ids:
             cursor.execute("SELECT clock_timestamp()")
             row = cursor.fetchone()
@@ -245,6 +262,64 @@ def let_go(connection: psycopg.Connection[Any], *, freeze_ids: Collection[int]) 
             cursor.execute(sql.load("thaw_task_instances"), {"ti": ids, "at": row[0]})
     revise_runs(connection, ti_ids=ids)
     return len(ids)
+
+
+def _queued_that_fit(cursor: psycopg.Cursor[Any], freeze_ids: Collection[int]) -> list[int]:
+    """Which of the queued task instances that these freezes hold have room, in their order."""
+    cursor.execute(_QUEUED, [list(freeze_ids)])
+    rows = cursor.fetchall()
+    if not rows:
+        return []
+    definitions = _definitions(cursor, {row[8] for row in rows})
+    tasks: dict[tuple[int, str], TaskDefinition] = {
+        (version_id, task.task_id): task
+        for version_id, definition in definitions.items()
+        for task in definition.tasks
+    }
+    free: dict[Place, int] = {}
+    queued = []
+    for ti_id, run_id, flow_id, task_id, pool, slots, priority, since, version_id in rows:
+        bounds: dict[Place, int | None] = {}
+        if (definition := definitions.get(version_id)) is not None:
+            bounds["run", run_id] = definition.max_active_tasks
+            bounds["flow", flow_id] = definition.max_active_tasks_per_flow
+        if (task := tasks.get((version_id, task_id))) is not None:
+            bounds["task", flow_id, task_id] = task.max_active_per_flow
+            bounds["run_task", run_id, task_id] = task.max_active_per_run
+        needs: dict[Place, int] = {("pool", pool): slots}
+        for place, bound in bounds.items():
+            if bound is not None:
+                free[place] = min(bound, free.get(place, bound))
+                needs[place] = 1
+        queued.append(Queued(ti_id=ti_id, priority=priority, since=since, needs=needs))
+    cursor.execute("SELECT name, slots FROM pool")
+    free.update({("pool", name): slots for name, slots in cursor.fetchall()})
+    cursor.execute(_TAKEN)
+    for pool, run_id, flow_id, task_id, slots, number in cursor.fetchall():
+        for place, taken in (
+            (("pool", pool), slots),
+            (("run", run_id), number),
+            (("flow", flow_id), number),
+            (("task", flow_id, task_id), number),
+            (("run_task", run_id, task_id), number),
+        ):
+            if place in free:
+                free[place] -= taken
+    return who_goes_on(queued, free)
+
+
+def _definitions(
+    cursor: psycopg.Cursor[Any], version_ids: Collection[int]
+) -> dict[int, FlowDefinition]:
+    """Those that can be read: no thaw fails for one that cannot, and no run of it is decided."""
+    cursor.execute(
+        "SELECT id, definition::text FROM flow_version WHERE id = ANY(%s)", [list(version_ids)]
+    )
+    found = {}
+    for version_id, read in cursor.fetchall():
+        with contextlib.suppress(DefinitionError):
+            found[version_id] = from_dict(json.loads(read))
+    return found
 
 
 def _lock_pools(connection: psycopg.Connection[Any], freeze_ids: Collection[int]) -> None:
@@ -321,8 +396,8 @@ _HAND_OVER: Final = (
     " WHERE i.id = n.id AND n.holder IS NOT NULL"
 )
 
-# A pool does not count what is queued and held, and a thaw waits for its room; how many slots a key has
-# only a dispatch knows, so that who holds some is dispatched anew. No budget is used.
+# What is queued and held takes no room, and a thaw waits for it; but how many slots a key has only a dispatch
+# knows, so that who holds some is dispatched anew. No budget is used.
 _GIVE_KEYS_BACK: Final = """
 WITH t AS (
   UPDATE task_instance i SET state = 'scheduled' FROM attempt p
@@ -335,23 +410,22 @@ UPDATE attempt p
   FROM t WHERE p.id = t.attempt_id
 """
 
-# In the order in which they would have been claimed; who does not fit holds up who comes after it.
-_GOES_ON: Final = """
-WITH used AS MATERIALIZED (
-  SELECT t.pool, sum(t.slots) AS slots FROM (
-    SELECT a.pool, a.pool_slots AS slots FROM attempt a JOIN task_instance i ON i.id = a.ti_id
-     WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL
-       AND NOT (a.state = 'issued' AND i.held_by IS NOT NULL)
-    UNION ALL
-    SELECT i.pool, i.pool_slots FROM trigger g JOIN task_instance i ON i.id = g.ti_id
-      JOIN pool p ON p.name = i.pool AND p.include_deferred
-     WHERE g.is_waiting AND i.state = 'deferred') t GROUP BY 1),
-q AS (
-  SELECT id, pool, sum(pool_slots) OVER (PARTITION BY pool ORDER BY priority DESC, queued_at, id)
-         AS upto
-    FROM task_instance WHERE held_by = ANY(%(freeze)s::bigint[]) AND state = 'queued')
-SELECT q.id FROM q LEFT JOIN pool p ON p.name = q.pool LEFT JOIN used u ON u.pool = q.pool
- WHERE p.name IS NULL OR q.upto + coalesce(u.slots, 0) <= p.slots
+_NOT_QUEUED: Final = "SELECT id FROM task_instance WHERE held_by = ANY(%s) AND state <> 'queued'"
+_QUEUED: Final = (
+    "SELECT i.id, i.run_id, r.flow_id, i.task_id, i.pool, i.pool_slots, i.priority, i.queued_at,"
+    "  r.version_id FROM task_instance i JOIN run r ON r.id = i.run_id"
+    " WHERE i.held_by = ANY(%s) AND i.state = 'queued'"
+)
+# As a dispatch counts it.
+_TAKEN: Final = """
+SELECT a.pool, a.run_id, r.flow_id, a.task_id, sum(a.pool_slots)::int, count(*)::int
+  FROM attempt a JOIN task_instance i ON i.id = a.ti_id JOIN run r ON r.id = a.run_id
+ WHERE a.is_live AND a.kind = 'task' AND a.filter_code IS NULL
+   AND NOT (a.state = 'issued' AND i.held_by IS NOT NULL)
+ GROUP BY 1, 2, 3, 4
 UNION ALL
-SELECT id FROM task_instance WHERE held_by = ANY(%(freeze)s::bigint[]) AND state <> 'queued'
+SELECT i.pool, NULL, NULL, NULL, sum(i.pool_slots)::int, 0
+  FROM trigger g JOIN task_instance i ON i.id = g.ti_id
+  JOIN pool p ON p.name = i.pool AND p.include_deferred
+ WHERE g.is_waiting AND i.state = 'deferred' GROUP BY 1
 """

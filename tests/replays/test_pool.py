@@ -24,6 +24,7 @@ from scheduler_app.rules.definition import LimitDefinition, TaskDefinition
 from scheduler_app.rules.errors import InvalidInput, NotAllowed
 from scheduler_app.scheduler import dispatch_attempts
 from scheduler_app.scheduler import tick as ticks
+from scheduler_app.scheduler.thaw import thaw_due
 from scheduler_app.scheduler.turns import Turns
 from scheduler_app.transitions import attempt
 from tests import factories
@@ -377,6 +378,55 @@ def test_what_is_frozen_in_a_queue_gives_its_slots_of_keys_back(world: World) ->
     finish(world, [again])
     assert TaskInstance.objects.get(pk=queued.ti_id).state == "success"
     assert all(not row.differences for row in compare())
+
+
+@pytest.mark.parametrize(
+    ("of_flow", "of_task"),
+    [
+        ({"max_active_tasks": 1}, {}),
+        ({"max_active_tasks_per_flow": 1}, {}),
+        ({}, {"max_active_per_flow": 1}),
+        ({}, {"max_active_per_run": 1}),
+    ],
+)
+def test_what_is_frozen_in_a_queue_gives_its_place_back_and_the_thaw_waits_for_one(
+    world: World, of_flow: dict[str, Any], of_task: dict[str, Any]
+) -> None:
+    run = world.run(world.flow("f", [TaskDefinition(task_id="t", **of_task)], **of_flow))
+    ti = TaskInstance.objects.get(run_id=run)
+    for place in range(3):  # as mapped instances are
+        ti.pk, ti.map_index = None, place
+        ti.save(force_insert=True)
+    TaskInstance.objects.filter(run_id=run, map_index=-1).delete()
+    world.tick(run)
+    (queued,) = world.messages
+    freeze(scope_kind="task_instance", scope_id=queued.ti_id, **WHY)
+    (other,) = started(world, run)
+    assert other.ti_id != queued.ti_id, "the frozen one holds no place"
+    assert world.claim(queued) is None
+    done = thaw(scope_kind="task_instance", scope_id=queued.ti_id, **WHY)
+    assert (done.released_count, done.waiting_count) == (0, 1)
+    assert world.claim(queued) is None, "its place is taken"
+    terms = world.leases.terms()
+    assert thaw_due(world.connection, leases=world.leases, terms=terms) == set()
+    finish(world, [other])
+    assert thaw_due(world.connection, leases=world.leases, terms=terms) == {run}
+    assert world.claim(queued) is not None
+    assert started(world, run) == [], "and one other is one too many"
+    finish(world, [queued])
+    assert all(not row.differences for row in compare())
+
+
+def test_nobody_is_named_as_a_holder_who_is_frozen_in_a_queue(world: World) -> None:
+    runs = [
+        world.run(world.flow(name, many(2), max_active_tasks_per_flow=1), name)
+        for name in ("f", "g")
+    ]
+    world.tick(*runs)
+    (of_f,) = (m for m in world.messages if m.run_id == runs[0])
+    freeze(scope_kind="task_instance", scope_id=of_f.ti_id, **WHY)
+    assert slots.holders(EVERYTHING, slots.Slots(flow="f"), limit=9).total == 0
+    assert slots.holders(EVERYTHING, slots.Slots(flow="g"), limit=9).total == 1
 
 
 @pytest.mark.parametrize("key", ["", " a", "a*b", "x" * 251])
