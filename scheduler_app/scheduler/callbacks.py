@@ -46,7 +46,7 @@ SELECT p.id AS attempt_id, 0 AS ti_id, p.run_id, p.fence, p.lease_token, p.queue
   LEFT JOIN task_instance i ON i.id = p.ti_id
   LEFT JOIN run r ON r.id = p.run_id
   LEFT JOIN flow f ON f.flow_id = r.flow_id,
-  LATERAL (SELECT greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time()) AS seen) s
+  LATERAL (SELECT greatest(p.started_at, p.heartbeat_at, in_touch_since()) AS seen) s
  WHERE p.shard = ANY(%(shard)s) AND p.is_live AND p.kind = 'callback'
    AND i.held_by IS NULL AND r.frozen_at IS NULL AND f.frozen_at IS NULL
 """

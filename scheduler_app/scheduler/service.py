@@ -21,6 +21,7 @@ from scheduler_app.rules.errors import Fenced
 from scheduler_app.scheduler import callbacks, deadlines, orphans, reach, run_retries, sweep
 from scheduler_app.scheduler.audit_ghosts import audit_ghosts
 from scheduler_app.scheduler.backfills import advance_backfills
+from scheduler_app.scheduler.contact import Contact
 from scheduler_app.scheduler.create_runs import create_due_runs, seconds_to_next_due
 from scheduler_app.scheduler.doorbell import Doorbell
 from scheduler_app.scheduler.duplicate_runs import find_duplicate_runs
@@ -86,6 +87,7 @@ class Scheduler:
         self._versions = Versions()
         self._started = time.monotonic()
         self._connection: psycopg.Connection[Any] | None = None
+        self._contact = Contact(silence_max_s=settings.LEASE_DEADLINE_S)
         self._identity = ""
         self._dirty: set[int] = set()
         self._waiting: set[int] = set()  # no room last time; looked at whenever something ends
@@ -165,7 +167,7 @@ class Scheduler:
             sys.stderr.write("This is a fork of a scheduler; only its parent decides.\n")
             os._exit(COPY_EXIT_CODE)
         now = time.monotonic()
-        self._progressed()
+        self._progressed(has_heard=False)
         connection = self._connect()
         self._dirty |= wake.runs
         self._ticker.doubt(wake.acted_on)
@@ -197,14 +199,17 @@ class Scheduler:
         self._dirty |= due
         if self._dirty:
             self._tick(connection, terms)
+            self._contact.heard()
         if wake.callbacks:
             self._publish_callbacks(connection, terms)
         self._publisher.note(connection)
 
-    def _progressed(self) -> None:
+    def _progressed(self, *, has_heard: bool = True) -> None:
         """A step is done. Each counts: over a slow link a whole turn takes longer than a lease is trusted."""
         self._leases.loop_progressed()
         self._job.progressed()
+        if has_heard:
+            self._contact.heard()
 
     def _pause_s(self) -> float:
         now = time.monotonic()
@@ -487,12 +492,19 @@ class Scheduler:
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            self._connection = database.connect("scheduler")
+            try:
+                self._connection = database.connect("scheduler")
+            except psycopg.Error:
+                self._contact.broke()
+                raise
             self._identity = database_identity(self._connection)
+        self._contact.tell(self._connection)
         return self._connection
 
     def _drop_connection(self, error: psycopg.Error) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            if connection.closed:
+                self._contact.broke()
             logger.info("the connection is made anew", extra={"error": str(error)})
             connection.close()

@@ -331,7 +331,7 @@ def _running(
             "  s.seen < clock_timestamp() - make_interval(secs => 3 * %(dead_s)s::float8)"
             "   AS is_long_silent"
             " FROM attempt p JOIN task_instance i ON i.id = p.ti_id AND i.attempt_id = p.id,"
-            "  LATERAL (SELECT greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())"
+            "  LATERAL (SELECT greatest(p.started_at, p.heartbeat_at, in_touch_since())"
             "   AS seen) s"
             " WHERE p.shard = ANY(%(shard)s) AND p.is_live AND p.state = 'running'"
             # Of one whose end was witnessed the verdict on that event decides.

@@ -11,7 +11,7 @@ WITH o AS (
      AND (i.id IS NULL OR i.attempt_id IS DISTINCT FROM p.id
           OR i.state NOT IN ('queued', 'running', 'restarting'))
      AND (p.state = 'issued'
-          OR greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())
+          OR greatest(p.started_at, p.heartbeat_at, in_touch_since())
              < clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8))),
 x AS (
   UPDATE attempt p

@@ -19,7 +19,7 @@ SELECT jsonb_build_object(
       'hostname', p.hostname, 'pid', p.pid, 'issued_at', p.issued_at, 'published_at', p.published_at,
       'publish_count', p.publish_count, 'started_at', p.started_at, 'heartbeat_at', p.heartbeat_at,
       'ended_at', p.ended_at, 'is_accepted', p.is_accepted,
-      'is_silent', greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())
+      'is_silent', greatest(p.started_at, p.heartbeat_at, in_touch_since())
                    < clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8),
       'signal', (SELECT e.payload->>'signal_name' FROM executor_event e
                   WHERE e.attempt_id = p.id AND e.kind = 'exit_killed' ORDER BY e.id DESC LIMIT 1),

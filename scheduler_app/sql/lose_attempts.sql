@@ -31,7 +31,7 @@ t AS (
     FROM seen, attempt p
    WHERE i.id = seen.id AND p.id = i.attempt_id AND i.state IN ('running', 'restarting')
      AND p.state = 'running'
-     AND greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())
+     AND greatest(p.started_at, p.heartbeat_at, in_touch_since())
          < clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8)
   RETURNING i.id, i.attempt_id, i.run_id, i.task_id, i.map_index, i.try_number, i.shard, i.state,
             i.infra_losses, i.stop_requested_at IS NOT NULL AS is_asked_to_stop),

@@ -13,7 +13,7 @@ l AS (
    WHERE p.kind = 'callback' AND p.state = 'running' AND i.held_by IS NULL
      AND r.frozen_at IS NULL AND f.frozen_at IS NULL
      AND (%(dead_after_s)s::float8 IS NULL
-          OR greatest(p.started_at, p.heartbeat_at, pg_postmaster_start_time())
+          OR greatest(p.started_at, p.heartbeat_at, in_touch_since())
              < clock_timestamp() - make_interval(secs => %(dead_after_s)s::float8))
    ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
 x AS (

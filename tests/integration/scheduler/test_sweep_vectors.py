@@ -15,6 +15,7 @@ from scheduler_app.models import Attempt, Counter, ExecutorEvent, Incident, Job,
 from scheduler_app.processes import database
 from scheduler_app.rules.states import AttemptOutcome, TaskState
 from scheduler_app.scheduler import orphans, sweep
+from scheduler_app.scheduler.contact import Contact
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.scheduler.take_over import follow_up, take_over
 from scheduler_app.transitions.attempt import beat
@@ -526,6 +527,25 @@ def test_a_restart_of_the_database_counts_as_a_beat_of_everybody(
         raw.execute(
             "CREATE OR REPLACE FUNCTION public.pg_postmaster_start_time() RETURNS timestamptz"
             f" LANGUAGE sql AS $$ SELECT clock_timestamp() - interval '{since_restart_s} s' $$".encode()
+        )
+        assert bool(_sweep(stage)) == is_lost
+    _check_lost(stage, "running")
+
+
+def test_a_scheduler_that_was_away_gives_each_its_whole_time_from_its_return_on(
+    raw: psycopg.Connection[Any], leases: Leases, settings: Any
+) -> None:
+    """A server that recovers lets nobody in long after its start; of a cut network it knows nothing."""
+    stage = Stage(raw, leases)
+    given = {"state": "running", "try_number": 1, "max_tries": 2, "heartbeat_age_seconds": 9_000}
+    _silent(stage, given, settings, 300)
+    Contact(silence_max_s=60).tell(raw)
+    assert not _sweep(stage)
+    for since_return_s, is_lost in ((200, False), (301, True)):
+        raw.execute(
+            "SELECT set_config('daylight.in_touch_since',"
+            "  (clock_timestamp() - make_interval(secs => %s))::text, false)",
+            [since_return_s],
         )
         assert bool(_sweep(stage)) == is_lost
     _check_lost(stage, "running")
