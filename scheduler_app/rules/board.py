@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ from scheduler_app.rules.run_outcome import InstanceState, Key, RunDecision
 from scheduler_app.rules.states import RunState, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     from scheduler_app.rules.mapping import MappedTask
 
@@ -70,6 +71,48 @@ class Graph:
         }
 
 
+class _Indexes:
+    """Map indexes of one task, of which the least are named at a cost of their own number."""
+
+    def __init__(self) -> None:
+        self._members: set[int] = set()
+        self._line: list[int] = []  # the members in order, with some that have gone
+        self._begin = 0  # of the line, below which all have gone
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._members)
+
+    def add(self, index: int) -> None:
+        """It is one of them."""
+        if index in self._members:
+            return
+        self._members.add(index)
+        place = bisect.bisect_left(self._line, index)
+        if place == len(self._line) or self._line[place] != index:
+            self._line.insert(place, index)
+        self._begin = min(self._begin, place)
+
+    def discard(self, index: int) -> None:
+        """It is none of them. Its place in the line goes when all before it have gone."""
+        self._members.discard(index)
+        if not self._members:
+            self._line, self._begin = [], 0
+
+    def first(self, number: int) -> list[int]:
+        """The least of them in order, no more than ``number``."""
+        line, members = self._line, self._members
+        while self._begin < len(line) and line[self._begin] not in members:
+            self._begin += 1
+        if self._begin > len(line) // 2:
+            del line[: self._begin]
+            self._begin = 0
+        rest = itertools.islice(line, self._begin, None)
+        return list(itertools.islice((one for one in rest if one in members), number))
+
+
 class Board:
     """The instances of one run, counted by task as those below see them.
 
@@ -85,7 +128,7 @@ class Board:
         self._above = {
             task_id: [len(set(above)), 0, 0, 0, 0, 0] for task_id, above in of.upstream.items()
         }
-        self._undecided: dict[str, set[int]] = {}  # in ``none`` and not held
+        self._undecided: dict[str, _Indexes] = {}  # in ``none`` and not held
         self._strangers: set[Key] = set()  # in ``none``, of no task of the definition
         # By line, the ranks of the tasks whose undecided instances may start, in order.
         self._ready: dict[Hashable, list[tuple[int, int]]] = {}
@@ -196,8 +239,7 @@ class Board:
             left = LINE_MAX
             for _, place in line:
                 task_id = self._of.order[place]
-                indexes = self._undecided[task_id]
-                first = heapq.nsmallest(left, indexes) if len(indexes) > 1 else indexes
+                first = self._undecided[task_id].first(left)
                 named += [(task_id, index) for index in first]
                 left -= len(first)
                 if left <= 0:
@@ -210,7 +252,7 @@ class Board:
             if task_id not in self._of.upstream:
                 (self._strangers.add if by > 0 else self._strangers.discard)(key)
             elif by > 0:
-                self._undecided.setdefault(task_id, set()).add(map_index)
+                self._undecided.setdefault(task_id, _Indexes()).add(map_index)
             else:
                 self._undecided[task_id].discard(map_index)
         elif not held and (place := _PLACES.get(state)):

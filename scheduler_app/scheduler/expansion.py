@@ -189,7 +189,6 @@ def expand(
     room = INSTANCES_ADDED_MAX
     for _, view, own, summary, found in sorted(wanted, key=lambda one: one[0]):
         room = _add(connection, view, own, summary, found, lengths[view.run_id], room)
-        view.is_doubted = True  # the new ones are read at the next look
         done.again.add(view.run_id)
         done.moved_runs.add(view.run_id)
     moves.note_reasons(connection, reasons=done.reasons)
@@ -241,8 +240,9 @@ def _add(
     added = moves.add_instances(
         connection, run_id=view.run_id, task=task, indexes=batch, labels=labels
     )
-    view.added_ids.update(added)
+    view.added_ids.update(added)  # read at the next look
     if is_last:
+        view.added_ids.add(summary.ti_id)
         moves.end_expansion(
             connection,
             ti_id=summary.ti_id,

@@ -5,10 +5,13 @@ that were let go and have not ended: the others move by this process's own decis
 which raises the run's revision or rings without saying that it is only about an end. Such a view, and
 every one that a sweep or a refused dispatch casts doubt on, reads all that is open. A terminal state
 changes only by a clear or a mark by hand, which raise the revision: closed rows need no second look.
+Sweeps doubt by the way, in case that a hint was lost: a run so large that reading it takes long is read
+so seldom that it costs a small share of the time.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from scheduler_app.scheduler.versions import Version
 
 VIEWS_MAX = 5000  # runs kept in memory
+READING_SHARE: Final = 0.05  # of the time, at most, goes into doubts that sweeps have by the way
 
 _STATES = {str(state): state for state in TaskState}
 _ACTIVE = frozenset({TaskState.QUEUED, TaskState.RUNNING, TaskState.RESTARTING})
@@ -70,6 +74,7 @@ class RunView:
     version: Version
     revision: int = 0  # of the run, when all that is open was last read
     is_doubted: bool = False
+    settled_until: float = 0.0  # monotonic time before which no sweep doubts it
     board: Board | None = None
     instances: dict[int, Instance] = field(default_factory=dict)
     by_key: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -77,7 +82,7 @@ class RunView:
     let_go: set[int] = field(default_factory=set)  # of those, all that are not in ``none``, or held
     unexpanded: set[str] = field(default_factory=set)  # mapped tasks with an undecided summary
     held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
-    # Opened since the last look: a person may have ended one before it is first seen.
+    # Made since the last look, and not read yet: a person may have ended one before it is first seen.
     added_ids: set[int] = field(default_factory=set)
     # What the tasks that pick have picked: the attempt whose result it is, whether there is one, and it.
     picked: dict[int, tuple[UUID | None, bool, object]] = field(default_factory=dict)
@@ -146,10 +151,15 @@ class RunViews:
         for run_id in run_ids:
             self._views.pop(run_id, None)
 
-    def doubt(self, run_ids: Iterable[int]) -> None:
-        """The next look at these runs reads all that is open in them."""
+    def doubt(self, run_ids: Iterable[int], *, by_the_way: bool = False) -> None:
+        """The next look at these runs reads all that is open in them.
+
+        ``by_the_way``: without a cause, as sweeps do; large runs that were read lately are left as they are.
+        """
+        now = time.monotonic()
         for run_id in run_ids:
-            if (view := self._views.get(run_id)) is not None:
+            view = self._views.get(run_id)
+            if view is not None and not (by_the_way and now < view.settled_until):
                 view.is_doubted = True
 
     def refresh(
@@ -199,6 +209,7 @@ class RunViews:
                 view.is_doubted = False
             self._read(connection, doubted, only_open=True)
         if known:
+            self._read_added(connection, known)
             self._read_let_go(connection, known)
         views = known + doubted + new
         _read_choices(connection, views)
@@ -223,11 +234,27 @@ class RunViews:
             for row in cursor.fetchall():
                 _take(by_run[row[0]], row)
 
+    def _read_added(self, connection: psycopg.Connection[Any], views: list[RunView]) -> None:
+        """Those that an expansion made since the last look are known."""
+        by_run = {view.run_id: view for view in views if view.added_ids}
+        if not by_run:
+            return
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(
+                _SELECT + " WHERE i.id = ANY(%s)",
+                [[ti_id for view in by_run.values() for ti_id in view.added_ids]],
+            )
+            for row in cursor.fetchall():
+                _take(by_run[row[0]], row)
+        for view in by_run.values():
+            view.added_ids.clear()
+
     def _read(
         self, connection: psycopg.Connection[Any], views: list[RunView], *, only_open: bool
     ) -> None:
         by_run = {view.run_id: view for view in views}
         seen: dict[int, set[int]] = {run_id: set() for run_id in by_run}
+        began = time.monotonic()
         with connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(
                 _SELECT + " WHERE i.run_id = ANY(%s)" + (" AND i.is_open" if only_open else ""),
@@ -248,6 +275,10 @@ class RunViews:
                     cursor.execute(_SELECT + " WHERE i.id = ANY(%s)", [closed])
                     for row in cursor.fetchall():
                         _take(by_run[row[0]], row)
+        ended = time.monotonic()
+        each_s = (ended - began) / max(1, sum(map(len, seen.values())))
+        for run_id, view in by_run.items():
+            view.settled_until = ended + each_s * len(seen[run_id]) / READING_SHARE
 
 
 def _read_choices(connection: psycopg.Connection[Any], views: list[RunView]) -> None:

@@ -365,7 +365,7 @@ class Scheduler:
         self._progressed()
         active = sweep.active_runs(connection, shards=list(terms))
         self._dirty |= active
-        self._ticker.doubt(active)
+        self._ticker.doubt(active, by_the_way=True)
         self._waiting &= active
         self._retry_at = {run: at for run, at in self._retry_at.items() if run in active}
         # Also when nothing is active any more: what waited may just have ended.

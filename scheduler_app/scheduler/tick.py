@@ -76,9 +76,12 @@ class Ticker:
         """The next tick reads these runs anew."""
         self._views.forget(run_ids)
 
-    def doubt(self, run_ids: Iterable[int]) -> None:
-        """Somebody else may have moved what never started or has ended in these runs."""
-        self._views.doubt(run_ids)
+    def doubt(self, run_ids: Iterable[int], *, by_the_way: bool = False) -> None:
+        """Somebody else may have moved what never started or has ended in these runs.
+
+        ``by_the_way``: nothing says so; see ``RunViews.doubt``.
+        """
+        self._views.doubt(run_ids, by_the_way=by_the_way)
 
     def tick(
         self,
