@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import Count
 
 from scheduler_app import sql
-from scheduler_app.models import Attempt, FlowVersion, TaskInstance
+from scheduler_app.models import Attempt, FlowVersion, GroupAttempt, TaskInstance
 from scheduler_app.queries import slots as holding
 from scheduler_app.queries import task_instances
 from scheduler_app.rules import graph, ties, values, why
 from scheduler_app.rules.definition import TriggerRule, from_dict
+from scheduler_app.rules.group_retry import GroupState
 from scheduler_app.rules.mapping import mapped_tasks
 from scheduler_app.rules.states import AttemptOutcome, RunState, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from scheduler_app.queries.scope import Scope
+    from scheduler_app.rules.definition import FlowDefinition
 
 HOLDERS_MAX: Final = 20  # read; the sentence names a few and counts the rest of these
 
@@ -79,11 +82,17 @@ _READY: Final = frozenset(
 )
 
 
+_NEVER_STARTED: Final = frozenset({TaskState.NONE, TaskState.SKIPPED, TaskState.UPSTREAM_FAILED})
+
+
 def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, Any]) -> why.Facts:
     ti, run, task = read["ti"], read["run"], read["task"] or {}
     wait = ti["wait"] or {}
-    upstream = tuple(why.Upstream(**one) for one in read["upstream"])
-    barred_by, undecided_by = _pickers(ti)
+    # What decides beside its upstream plays a part only before it starts, and where it never does.
+    definition = _definition(ti) if ti["state"] in _NEVER_STARTED else None
+    upstream = _at_own_index(ti, definition, [why.Upstream(**one) for one in read["upstream"]])
+    barred_by, undecided_by = _pickers(ti, definition)
+    beside = _beside(ti, definition)
     return why.Facts(
         state=ti["state"],
         try_number=ti["try_number"],
@@ -117,8 +126,12 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         decider=read["decider"],
         rule=task.get("trigger_rule", TriggerRule.ALL_SUCCESS),
         upstream=upstream,
-        maps_over=_maps_over(ti, task),
-        root_causes=_root_causes(ti, upstream),
+        maps_over=_maps_over(ti, task, definition),
+        setups=beside.setups,
+        teardown_of=beside.teardown_of,
+        scope=beside.scope,
+        units=beside.units,
+        root_causes=_root_causes(ti, definition, upstream),
         barred_by=barred_by,
         undecided_by=undecided_by,
         attempt=_attempt(read["attempt"]),
@@ -155,19 +168,43 @@ _SCOPES: Final = {
 }
 
 
-def _maps_over(ti: Mapping[str, Any], task: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _maps_over(
+    ti: Mapping[str, Any], task: Mapping[str, Any], definition: FlowDefinition | None
+) -> tuple[str, ...] | None:
     """Of a mapped task that is not expanded: the tasks whose results it maps over. Null: it is none."""
     if ti["map_index"] >= 0 or not (task.get("mapped") or task.get("group")):
         return None
-    version = _definition(ti)
-    own = mapped_tasks(from_dict(version)).get(ti["task_id"]) if version is not None else None
+    definition = definition or _definition(ti)
+    own = mapped_tasks(definition).get(ti["task_id"]) if definition is not None else None
     return None if own is None else tuple(sorted(own.inputs))
 
 
-def _root_causes(ti: Mapping[str, Any], upstream: tuple[why.Upstream, ...]) -> tuple[str, ...]:
+def _at_own_index(
+    ti: Mapping[str, Any], definition: FlowDefinition | None, upstream: Sequence[why.Upstream]
+) -> tuple[why.Upstream, ...]:
+    """Its upstream; of what is in the mapped group that it is in, the instance of its own index."""
+    if definition is None or ti["map_index"] < 0:
+        return tuple(upstream)
+    own = mapped_tasks(definition).get(ti["task_id"])
+    if own is None or not own.siblings:
+        return tuple(upstream)
+    siblings = dict(
+        TaskInstance.objects.filter(
+            run_id=ti["run_id"], task_id__in=own.siblings, map_index=ti["map_index"]
+        ).values_list("task_id", "state")
+    )
+    others = [one for one in upstream if one.task_id not in siblings]
+    return (*others, *(why.Upstream(task_id=one, state=state) for one, state in siblings.items()))
+
+
+def _root_causes(
+    ti: Mapping[str, Any], definition: FlowDefinition | None, upstream: tuple[why.Upstream, ...]
+) -> tuple[str, ...]:
     """Tasks before it that failed by themselves, where none of its direct upstream did."""
-    if ti["state"] != TaskState.UPSTREAM_FAILED or any(
-        one.state == TaskState.FAILED for one in upstream
+    if (
+        definition is None
+        or ti["state"] != TaskState.UPSTREAM_FAILED
+        or any(one.state == TaskState.FAILED for one in upstream)
     ):
         return ()
     failed = set(
@@ -175,24 +212,23 @@ def _root_causes(ti: Mapping[str, Any], upstream: tuple[why.Upstream, ...]) -> t
             "task_id", flat=True
         )
     )
-    version = _definition(ti)
-    if version is None or not failed:
-        return ()
-    above = {task.task_id: task.upstream for task in from_dict(version).tasks}
+    above = {task.task_id: task.upstream for task in definition.tasks}
     before = (
         graph.upstream_closure(above, [ti["task_id"]]) if ti["task_id"] in above else frozenset()
     )
     return tuple(task_id for task_id in above if task_id in failed and task_id in before)
 
 
-def _pickers(ti: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _pickers(
+    ti: Mapping[str, Any], definition: FlowDefinition | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The branches and gates before it that did not let it through, and those that have not ended."""
-    if ti["state"] not in (TaskState.NONE, TaskState.SKIPPED):
+    if (
+        definition is None
+        or ti["state"] == TaskState.UPSTREAM_FAILED
+        or not any(task.picks for task in definition.tasks)
+    ):
         return (), ()
-    version = _definition(ti)
-    if version is None or not any(task.get("picks") for task in version["tasks"]):
-        return (), ()
-    definition = from_dict(version)
     known = ties.ties_of(definition)
     pickers = known.picked_by.get(ti["task_id"], ())
     above = {task.task_id: task.upstream for task in definition.tasks}
@@ -215,11 +251,68 @@ def _pickers(ti: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(barred), tuple(undecided)
 
 
-def _definition(ti: Mapping[str, Any]) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What decides about it beside its upstream."""
+
+    setups: tuple[why.Upstream, ...] = ()
+    teardown_of: tuple[str, ...] = ()
+    scope: tuple[why.Upstream, ...] = ()
+    units: tuple[why.Unit, ...] = ()
+
+
+def _beside(ti: Mapping[str, Any], definition: FlowDefinition | None) -> _Beside:
+    known = ties.NONE if definition is None else ties.ties_of(definition)
+    task_id = ti["task_id"]
+    tasks = () if definition is None or known is ties.NONE else definition.tasks
+    task = next((one for one in tasks if one.task_id == task_id), None)
+    if task is None:
+        return _Beside()
+    is_asked = task.trigger_rule != TriggerRule.ALWAYS
+    setups = known.setups.get(task_id, ()) if is_asked else ()
+    scope = known.scopes.get(task_id, ())
+    own = known.unit_of.get(task_id)
+    outside = {known.unit_of.get(one) for one in task.upstream} - {None, own, task.compensates}
+    units = [known.units[one] for one in sorted(filter(None, outside))]
+    named = {*setups, *scope, *(one for unit in units for one in unit.members)}
+    if not named:
+        return _Beside(teardown_of=known.own_setups.get(task_id, ()))
+    found = (
+        TaskInstance.objects.filter(run_id=ti["run_id"], task_id__in=named)
+        .values("task_id", "state")
+        .annotate(number=Count("id"))
+        .order_by("task_id", "state")
+    )
+    seen = [why.Upstream(**one) for one in found]
+    attempts = {
+        one.group_id: one
+        for one in GroupAttempt.objects.filter(
+            run_id=ti["run_id"], group_id__in=[unit.group_id for unit in units], is_current=True
+        )
+    }
+    return _Beside(
+        setups=tuple(one for one in seen if one.task_id in setups),
+        teardown_of=known.own_setups.get(task_id, ()),
+        scope=tuple(one for one in seen if one.task_id in scope),
+        units=tuple(_unit(unit, seen, attempts.get(unit.group_id)) for unit in units),
+    )
+
+
+def _unit(unit: ties.Unit, seen: Sequence[why.Upstream], attempt: GroupAttempt | None) -> why.Unit:
+    return why.Unit(
+        group_id=unit.group_id,
+        members=[one for one in seen if one.task_id in {*unit.members} - unit.lenient],
+        is_given_up=attempt is not None and attempt.state == GroupState.FAILED,
+        retry_at=None if attempt is None else attempt.retry_at,
+    )
+
+
+def _definition(ti: Mapping[str, Any]) -> FlowDefinition | None:
     found = FlowVersion.objects.filter(
         pk__in=TaskInstance.objects.filter(pk=ti["id"]).values("run__version_id")
     )
-    return found.values_list("definition", flat=True).first()
+    raw = found.values_list("definition", flat=True).first()
+    return None if raw is None else from_dict(raw)
 
 
 def _attempt(read: Mapping[str, Any] | None) -> why.AttemptFacts | None:

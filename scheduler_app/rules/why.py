@@ -55,6 +55,16 @@ class Upstream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A group that is one unit, which it is outside of and which a task before it is in."""
+
+    group_id: str
+    members: Sequence[Upstream]
+    is_given_up: bool = False
+    retry_at: datetime | None = None  # when its next attempt begins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """A task instance that holds what this one waits for. ``name`` null: the reader may not see it."""
 
@@ -140,6 +150,14 @@ class Facts:
     upstream: Sequence[Upstream] = ()
     # Of a mapped task that is not expanded: whose results say how long it gets. Null: it is no such one.
     maps_over: Sequence[str] | None = None
+    setups: Sequence[
+        Upstream
+    ] = ()  # above it, not right before it, that it needs whatever its rule
+    teardown_of: Sequence[str] = ()  # of a teardown: its own setups
+    scope: Sequence[
+        Upstream
+    ] = ()  # of a teardown: what may use what they made, beyond its upstream
+    units: Sequence[Unit] = ()
     root_causes: Sequence[str] = ()  # tasks before its upstream that failed by themselves
     barred_by: Sequence[str] = ()  # branches and gates before it that did not let it through
     undecided_by: Sequence[str] = ()  # branches and gates before it that have not ended
@@ -220,6 +238,9 @@ def _none(facts: Facts) -> Why:
             else f"It waits for {_upstream(unfinished)}, by its rule {facts.rule}."
         )
         return Why(rule=f"upstream:{facts.rule}", sentence=_then_expanded(facts, by_rule))
+    beside = _waits_for_a_unit(facts) or _waits_for_a_setup(facts)
+    if beside is not None:
+        return replace(beside, sentence=_then_expanded(facts, beside.sentence))
     if facts.maps_over is not None:
         return Why(
             rule="expansion", sentence=f"It stands for all its instances: {_expands(facts)}."
@@ -229,8 +250,50 @@ def _none(facts: Facts) -> Why:
             rule="picked",
             sentence=f"It waits for {_names(facts.undecided_by)}, which may skip it.",
         )
+    using = [one for one in facts.scope if one.state not in _OVER]
+    if using:
+        return Why(
+            rule="scope",
+            sentence=f"It is a teardown, and waits for what stands between {_names(facts.teardown_of)}"
+            f" and itself: {_upstream(using)}.",
+        )
     what = "It has no upstream" if not facts.upstream else "Its upstream has ended as its rule asks"
     return Why(rule="ready", sentence=f"{what}; {_looks(facts)}.")
+
+
+def _waits_for_a_unit(facts: Facts) -> Why | None:
+    for unit in facts.units:
+        unfinished = [one for one in unit.members if one.state not in _OVER]
+        if unfinished:
+            told = _upstream(unfinished)
+        elif not unit.is_given_up and any(one.state in _AGAIN for one in unit.members):
+            begins = f" It begins anew at {_at(unit.retry_at)}" if unit.retry_at else ""
+            told = f"{_names(_bad(unit.members))} failed.{begins}".removesuffix(".")
+        else:
+            continue
+        return Why(
+            rule="group",
+            sentence=f"It waits for all of group {unit.group_id}, which is one unit: {told}.",
+        )
+    return None
+
+
+def _waits_for_a_setup(facts: Facts) -> Why | None:
+    unfinished = [one for one in facts.setups if one.state not in _OVER]
+    if not unfinished:
+        return None
+    return Why(
+        rule="setup",
+        sentence=f"It waits for a setup that it needs whatever its rule: {_upstream(unfinished)}.",
+    )
+
+
+def _bad(of: Iterable[Upstream]) -> list[str]:
+    """Those that failed by themselves, or else could not start."""
+    for state in (TaskState.FAILED, TaskState.UPSTREAM_FAILED):
+        if found := [one.task_id for one in of if one.state == state]:
+            return found
+    return []
 
 
 def _then_expanded(facts: Facts, sentence: str) -> str:
@@ -555,7 +618,10 @@ _SKIPS_WITHOUT_A_SKIP: Final = frozenset(
 
 
 def _skipped(facts: Facts) -> Why:
-    skipped = [one for one in facts.upstream if one.state == TaskState.SKIPPED]
+    skipped = [one.task_id for one in facts.upstream if one.state == TaskState.SKIPPED]
+    if facts.teardown_of:  # the others do not matter to it
+        skipped = [one for one in skipped if one in facts.teardown_of]
+    setups = [one.task_id for one in facts.setups if one.state == TaskState.SKIPPED]
     by_rule = f"rule:{facts.rule}"
     if facts.mark == TaskState.SKIPPED:
         pass
@@ -569,6 +635,12 @@ def _skipped(facts: Facts) -> Why:
             rule="picked",
             sentence=f"It was skipped since {_names(facts.barred_by)} did not let it go on.",
         )
+    elif setups:
+        return Why(
+            rule="setup",
+            sentence=f"It was skipped since {_were(setups)} skipped, which it needs whatever its rule"
+            f" {facts.rule}.",
+        )
     elif facts.rule == TriggerRule.ONE_FAILED and facts.upstream:
         return Why(
             rule=by_rule,
@@ -577,8 +649,7 @@ def _skipped(facts: Facts) -> Why:
     elif skipped:
         return Why(
             rule=by_rule,
-            sentence=f"It was skipped since {_names(one.task_id for one in skipped)} was skipped, by"
-            f" its rule {facts.rule}.",
+            sentence=f"It was skipped since {_were(skipped)} skipped, by its rule {facts.rule}.",
         )
     elif facts.upstream and facts.rule in _SKIPS_WITHOUT_A_SKIP:
         return Why(
@@ -594,29 +665,40 @@ def _skipped(facts: Facts) -> Why:
 def _upstream_failed(facts: Facts) -> Why:
     if facts.maps_over is not None and facts.stop_reason is not None:
         return Why(rule="not_expanded", sentence=f"It never started: {_said(facts.stop_reason)}.")
-    bad = [
-        one for one in facts.upstream if one.state in (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
-    ]
+    if setups := _bad(facts.setups):
+        return Why(
+            rule="setup",
+            sentence=f"It never started: {_come_to(facts, setups, facts.setups)}, which it needs"
+            f" whatever its rule {facts.rule}.",
+        )
+    bad = [one for one in facts.upstream if one.state in _AGAIN]
+    given_up = [one for one in facts.units if one.is_given_up]
+    if given_up and not bad:
+        return Why(
+            rule="group",
+            sentence=f"It never started: group {given_up[0].group_id}, which is one unit, was given up"
+            f" after {_names(_bad(given_up[0].members))} had failed.",
+        )
     if not bad:
         return Why(
             rule="deadlock",
             sentence=f"It was given up at {_at(facts.ended_at)}: nothing in its run could start or end"
             " any more, and it would have waited for ever.",
         )
-    own = [one.task_id for one in bad if one.state == TaskState.FAILED]
-    if own:
-        told = f"{_names(own)} failed"
-    elif facts.root_causes:
-        told = (
-            f"{_names(one.task_id for one in bad)} could not start after {_names(facts.root_causes)}"
-            " had failed"
-        )
-    else:
-        told = f"{_names(one.task_id for one in bad)} could not start either"
+    told = _come_to(facts, _bad(bad), bad)
     return Why(
         rule=f"upstream:{facts.rule}",
         sentence=f"It never started: {told}, and by its rule {facts.rule} it does not run then.",
     )
+
+
+def _come_to(facts: Facts, names: Sequence[str], of: Iterable[Upstream]) -> str:
+    """How those of them that are named came to be no good."""
+    if any(one.state == TaskState.FAILED for one in of):
+        return f"{_names(names)} failed"
+    if facts.root_causes:
+        return f"{_names(names)} could not start after {_names(facts.root_causes)} had failed"
+    return f"{_names(names)} could not start either"
 
 
 def _removed(facts: Facts) -> Why:
@@ -718,6 +800,10 @@ def _names(task_ids: Iterable[str]) -> str:
     if more > 0:
         return f"{', '.join(ids[:NAMED_MAX])} and {more} more"
     return " and ".join((", ".join(ids[:-1]), ids[-1])) if len(ids) > 1 else ids[0]
+
+
+def _were(task_ids: Sequence[str]) -> str:
+    return f"{_names(task_ids)} {'was' if len(set(task_ids)) == 1 else 'were'}"
 
 
 def _upstream(unfinished: Sequence[Upstream]) -> str:

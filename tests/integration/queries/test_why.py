@@ -15,9 +15,15 @@ from scheduler_app.operations.terminate import terminate_task_instance
 from scheduler_app.queries import shown
 from scheduler_app.queries.scope import EVERYTHING, Scope
 from scheduler_app.queries.why import why_of
-from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.definition import (
+    GroupDefinition,
+    GroupRetry,
+    TaskDefinition,
+    TriggerRule,
+)
 from scheduler_app.rules.errors import NotFound
 from scheduler_app.rules.mapping import Argument, Kind, MapOver, Source
+from scheduler_app.rules.roles import Role
 from scheduler_app.rules.run_retry import RunRetryPolicy
 from scheduler_app.rules.why import Why
 from scheduler_app.transitions import attempt as moves
@@ -237,3 +243,74 @@ def test_a_mapped_task_that_is_not_expanded_names_what_it_maps_over(decided: Wor
         state="skipped", is_open=False, stop_reason="What it maps over is empty."
     )
     assert told(run, "load").rule == "mapped_over_nothing"
+
+
+def test_a_setup_that_is_not_right_before_it_is_named(decided: World) -> None:
+    tasks = [
+        TaskDefinition(task_id="make", role=Role.SETUP),
+        TaskDefinition(task_id="a", upstream=("make",), trigger_rule=TriggerRule.ALWAYS),
+        TaskDefinition(task_id="b", upstream=("a",), trigger_rule=TriggerRule.ALL_DONE),
+        TaskDefinition(task_id="anyway", upstream=("a",), trigger_rule=TriggerRule.ALWAYS),
+        TaskDefinition(task_id="drop", upstream=("make", "b"), role=Role.TEARDOWN),
+    ]
+    run = decided.run(decided.flow("f", tasks))
+    decided.tick(run)
+    make = next(one for one in decided.messages if name_of(one) == "make")
+    decided.messages.remove(make)
+    decided.serve()
+    waits = told(run, "b")
+    assert (waits.rule, "whatever its rule: make (queued)" in waits.sentence) == ("setup", True)
+    decided.claim(make)
+    decided.finish(make, ok=False)
+    decided.play(run)
+    assert (told(run, "b").rule, told(run, "anyway").rule) == ("setup", "success")
+    assert "make failed, which it needs whatever its rule all_done" in told(run, "b").sentence
+
+
+def test_a_teardown_names_what_may_still_use_what_its_setup_made(decided: World) -> None:
+    tasks = [
+        TaskDefinition(task_id="make", role=Role.SETUP),
+        TaskDefinition(task_id="slow", upstream=("make",)),
+        TaskDefinition(task_id="last", upstream=("slow",), trigger_rule=TriggerRule.ALWAYS),
+        TaskDefinition(
+            task_id="drop",
+            upstream=("make", "last"),
+            role=Role.TEARDOWN,
+            trigger_rule=TriggerRule.ALL_DONE_SETUP_SUCCESS,
+        ),
+    ]
+    run = decided.run(decided.flow("f", tasks))
+    for _ in range(2):
+        decided.tick(run)
+        slow = [one for one in decided.messages if name_of(one) == "slow"]
+        decided.messages = [one for one in decided.messages if one not in slow]
+        decided.serve()
+    waits = told(run, "drop")
+    assert waits.rule == "scope"
+    assert waits.sentence.endswith("between make and itself: slow (queued).")
+
+
+def test_what_waits_for_a_group_that_is_one_unit_names_it(decided: World) -> None:
+    tasks = [
+        TaskDefinition(task_id="pay.debit", group="pay"),
+        TaskDefinition(task_id="pay.credit", group="pay"),
+        TaskDefinition(task_id="tell", upstream=("pay.debit",)),
+    ]
+    groups = (GroupDefinition(group_id="pay", retry=GroupRetry(max_attempts=1)),)
+    run = decided.run(decided.flow("f", tasks, groups=groups))
+    decided.tick(run)
+    credit = next(one for one in decided.messages if name_of(one) == "pay.credit")
+    decided.messages.remove(credit)
+    decided.serve()
+    waits = told(run, "tell")
+    assert (waits.rule, "one unit: pay.credit (queued)" in waits.sentence) == ("group", True)
+    decided.claim(credit)
+    decided.finish(credit, ok=False)
+    decided.play(run)
+    assert told(run, "tell").sentence == (
+        "It never started: group pay, which is one unit, was given up after pay.credit had failed."
+    )
+
+
+def name_of(message: Message) -> str:
+    return TaskInstance.objects.get(pk=message.ti_id).task_id

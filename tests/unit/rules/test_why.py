@@ -106,6 +106,43 @@ CASES: dict[str, tuple[why.Facts, str, str]] = {
         "ready",
         "Its upstream has ended as its rule asks",
     ),
+    "waits for a setup that is not right before it": (
+        facts("none", upstream=[up("a", "success")], setups=[up("make", "running")]),
+        "setup",
+        "It waits for a setup that it needs whatever its rule: make (running).",
+    ),
+    "waits for the rest of a unit": (
+        facts(
+            "none",
+            upstream=[up("p.a", "success")],
+            units=[why.Unit(group_id="p", members=[up("p.a", "success"), up("p.b", "queued")])],
+        ),
+        "group",
+        "It waits for all of group p, which is one unit: p.b (queued).",
+    ),
+    "waits for a unit that begins anew": (
+        facts(
+            "none",
+            upstream=[up("p.a", "success")],
+            units=[
+                why.Unit(
+                    group_id="p", members=[up("p.a", "success"), up("p.b", "failed")], retry_at=T0
+                )
+            ],
+        ),
+        "group",
+        f"which is one unit: p.b failed. It begins anew at {AT}.",
+    ),
+    "a teardown waits for what may use what was made": (
+        facts(
+            "none",
+            upstream=[up("a", "success"), up("make", "success")],
+            teardown_of=["make"],
+            scope=[up("b", "running"), up("c", "success")],
+        ),
+        "scope",
+        "It is a teardown, and waits for what stands between make and itself: b (running).",
+    ),
     # scheduled
     "ready": (facts("scheduled", ready_at=T0), "ready", f"It is ready since {AT}"),
     "pool is full": (
@@ -411,6 +448,61 @@ CASES: dict[str, tuple[why.Facts, str, str]] = {
         facts("skipped", rule="one_failed", upstream=[up("a", "success")]),
         "rule:one_failed",
         "nothing that it comes after failed",
+    ),
+    "skipped with a setup above": (
+        facts(
+            "skipped",
+            rule="all_done",
+            upstream=[up("a", "success")],
+            setups=[up("make", "skipped")],
+        ),
+        "setup",
+        "It was skipped since make was skipped, which it needs whatever its rule all_done.",
+    ),
+    "a teardown is skipped with its setups alone": (
+        facts(
+            "skipped",
+            rule="all_done_setup_success",
+            upstream=[up("a", "skipped"), up("m1", "skipped"), up("m2", "skipped")],
+            teardown_of=["m1", "m2"],
+        ),
+        "rule:all_done_setup_success",
+        "It was skipped since m1 and m2 were skipped, by its rule",
+    ),
+    "given up with a setup above": (
+        facts(
+            "upstream_failed",
+            rule="all_done",
+            upstream=[up("a", "success")],
+            setups=[up("make", "failed")],
+        ),
+        "setup",
+        "It never started: make failed, which it needs whatever its rule all_done.",
+    ),
+    "given up with a setup that could not start": (
+        facts(
+            "upstream_failed",
+            upstream=[up("a", "success")],
+            setups=[up("make", "upstream_failed")],
+            root_causes=["b"],
+        ),
+        "setup",
+        "It never started: make could not start after b had failed, which it needs",
+    ),
+    "given up with a unit": (
+        facts(
+            "upstream_failed",
+            upstream=[up("p.a", "success")],
+            units=[
+                why.Unit(
+                    group_id="p",
+                    members=[up("p.a", "success"), up("p.b", "failed")],
+                    is_given_up=True,
+                )
+            ],
+        ),
+        "group",
+        "It never started: group p, which is one unit, was given up after p.b had failed.",
     ),
     "skipped by a gate": (
         facts("skipped", upstream=[up("a", "success")], barred_by=["a"]),
