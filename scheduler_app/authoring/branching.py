@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from scheduler_app.authoring.building import current
@@ -91,18 +90,25 @@ def latest_only(
 ) -> TaskResult[bool]:
     """A task of the flow that is being built: what is right after it runs in the newest run alone.
 
-    A scheduled run is the newest until the data interval after its own has ended. A run that was
-    triggered by hand always counts. Options as of ``@task``.
+    A scheduled run, or one of a backfill, is the newest until the next one of the schedule is due. A
+    run that was triggered by hand always counts. Options as of ``@task``.
     """
     target = current("latest_only() is called", "it makes a task there.")
 
     def is_latest(ctx: Context) -> bool:
-        """Whether no later data interval has ended."""
+        """Whether no run of the schedule has come due since this one was."""
         end = ctx.data_interval_end
-        if ctx.run_type != RunType.SCHEDULED or end is None or target.schedule is None:
+        if ctx.run_type == RunType.MANUAL or end is None or target.schedule is None:
             return True
-        later = timetable.next_fire_times(target.schedule, target.timezone, end, 1)
-        return not later or datetime.now(UTC) < later[0]
+        later = timetable.coming_due(
+            target.schedule,
+            target.timezone,
+            end,
+            1,
+            start_date=target.start_date,
+            end_date=target.end_date,
+        )
+        return not later or ctx.services.now() < later[0]
 
     gate = task(task_id=task_id, **options)(is_latest)
     return gate.being(picks=Picks.GATE)()

@@ -12,11 +12,13 @@ from scheduler_app.rules.definition import FLOW_OR_TASK_ID, ID_CHARACTERS_MAX, I
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.groups import Group
     from scheduler_app.authoring.task import Task
     from scheduler_app.authoring.wiring import Step
+    from scheduler_app.rules.schedule import Schedule
 
 
 POLLING: Final = (
@@ -32,8 +34,10 @@ class Building:
     place: Place
     # Fields of TaskDefinition, and with POLLING before them those of Polling.
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    schedule: str | None = None
+    schedule: str | Schedule | None = None  # in its long form where it has one
     timezone: str = "UTC"
+    start_date: datetime | None = None
+    end_date: datetime | None = None
     calls: dict[str, TaskCall] = field(default_factory=dict)
     instances: list[Task] = field(default_factory=list)  # of class tasks
     groups: dict[str, Group] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -16,7 +16,7 @@ from scheduler_app.authoring.child_runs import (
     ask_for,
 )
 from scheduler_app.authoring.deferral import Defer
-from scheduler_app.authoring.exclusive import TIMEOUT_S, ExclusiveServices, held
+from scheduler_app.authoring.exclusive import TIMEOUT_S, Blocks, ExclusiveServices, held
 from scheduler_app.authoring.retrying import RetryAfter
 from scheduler_app.authoring.saving import Checkpoint, Progress, SavingServices, checked_key
 from scheduler_app.authoring.skipping import Skip
@@ -91,6 +91,7 @@ class Context:
     elapsed_before: timedelta = (
         timedelta()
     )  # from the first start of this try to this attempt's start
+    exclusive_blocks: Blocks = field(default_factory=Blocks, repr=False, compare=False)
 
     @property
     def elapsed(self) -> timedelta:
@@ -159,11 +160,12 @@ class Context:
     ) -> AbstractContextManager[None]:
         """``with ctx.exclusive("customer-7"):`` no other execution of any flow holds the key inside.
 
-        It is let go at the end of the block, and when this attempt has ended, however it did. Waiting
+        It is let go at the end of the block (of the last one, where blocks of this execution are inside
+        one another or in threads), and when this attempt has ended, however it did. Waiting
         takes this worker's place; raises ``Busy`` after ``timeout``, and ``Superseded``. As with every
         lock, an execution that was paused may find that it is taken for lost: see ``fence``.
         """
-        return held(self.services, key, timeout)
+        return held(self.services, self.exclusive_blocks, key, timeout)
 
     def still_mine(self) -> bool:
         """Whether this attempt is still the one whose result will be accepted; asks the database."""

@@ -32,7 +32,7 @@ from scheduler_app.authoring.registry import register
 from scheduler_app.authoring.rehearsal import Rehearsal, rehearse
 from scheduler_app.authoring.template import faults_of as faults_of_templates
 from scheduler_app.authoring.wiring import Step, leaves_in
-from scheduler_app.rules import graph, ties
+from scheduler_app.rules import graph, ties, timetable
 from scheduler_app.rules import schedule as schedule_rules
 from scheduler_app.rules.callbacks import OF_RUN
 from scheduler_app.rules.definition import (
@@ -177,7 +177,7 @@ def _define(function: Any, options: Mapping[str, Any], place: Place) -> Flow:
         )
     work = Building(flow_id=flow_id, place=place, defaults=defaults, faults=faults)
     fields = _checked_times(work, fields)
-    work.schedule, work.timezone = fields.get("schedule"), fields["timezone"]
+    _plan(work, fields)
     is_scheduled = bool(fields.get("schedule") or fields.get("timetable"))
     faults += params.taken_from(fields, place, f"flow {flow_id!r}", is_scheduled=is_scheduled)
     run_callbacks = callbacks.taken_from(fields)
@@ -374,6 +374,16 @@ def _checked_times(work: Building, fields: dict[str, Any]) -> dict[str, Any]:
             )
         )
     return checked
+
+
+def _plan(work: Building, fields: Mapping[str, Any]) -> None:
+    """Tasks that ask when the flow runs next know it; not of a flow that is faulty anyway."""
+    if work.faults:
+        return
+    work.schedule = fields.get("timetable") or fields.get("schedule")
+    work.timezone = fields["timezone"]
+    work.start_date = timetable.instant(fields.get("start_date"))
+    work.end_date = timetable.instant(fields.get("end_date"))
 
 
 def _stored_schedule(value: Any, zone: str) -> str | schedule_rules.Schedule | None:

@@ -15,7 +15,7 @@ from scheduler_app.queries import flows
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules.errors import DefinitionError
 from scheduler_app.rules.schedule_words import describe
-from scheduler_app.rules.timetable import instant, next_fire_times
+from scheduler_app.rules.timetable import coming_due, instant
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -73,11 +73,11 @@ def _times(
     found = []
     for one in checked.flows:
         spec = one.timetable or one.schedule
-        start = instant(one.start_date)
+        start, end = instant(one.start_date), instant(one.end_date)
         times = (
             []
             if spec is None
-            else next_fire_times(spec, one.timezone, after, count, start_date=start)
+            else coming_due(spec, one.timezone, after, count, start_date=start, end_date=end)
         )
         words = "by hand only" if spec is None else describe(spec, one.timezone)
         found.append((one.flow_id, words, one.timezone, False, times))

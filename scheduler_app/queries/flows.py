@@ -50,6 +50,7 @@ class FlowRow(lens.Standing):
         Mapping[str, Any] | None
     )  # the long form of the schedule, where one expression is not all
     start_date: str | None
+    end_date: str | None
     timezone: str | None
     catchup: bool | None
     max_active_runs: int | None
@@ -105,6 +106,7 @@ NOUN: Final = lens.Noun(
         "timezone": _said("timezone"),
         "timetable": "current_version__definition__timetable",
         "start_date": _said("start_date"),
+        "end_date": _said("end_date"),
         "catchup": "current_version__definition__catchup",
         "max_active_runs": Cast(_said("max_active_runs"), IntegerField()),
         "max_active_tasks": Cast(_said("max_active_tasks"), IntegerField()),
@@ -116,12 +118,18 @@ NOUN: Final = lens.Noun(
 
 
 def next_times(flow: FlowRow, after: datetime, count: int = NEXT_TIMES) -> list[datetime]:
-    """When the schedule of the flow fires next, as it is now; a flow that is paused counts as well."""
+    """When the flow has runs due next, as it is now; a flow that is paused counts as well."""
     if not flow.schedule:
         return []
     spec = schedules.from_dict(flow.timetable) if flow.timetable else flow.schedule
-    start = timetable.instant(flow.start_date)
-    return timetable.next_fire_times(spec, flow.timezone or "UTC", after, count, start_date=start)
+    return timetable.coming_due(
+        spec,
+        flow.timezone or "UTC",
+        after,
+        count,
+        start_date=timetable.instant(flow.start_date),
+        end_date=timetable.instant(flow.end_date),
+    )
 
 
 def schedule_in_words(flow: FlowRow) -> str:

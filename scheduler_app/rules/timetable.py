@@ -50,6 +50,38 @@ def next_fire_times(
     return found
 
 
+def coming_due(
+    schedule: str | Schedule,
+    timezone: str,
+    after: datetime,
+    count: int,
+    *,
+    start_date: datetime | None = None,
+    end_date: datetime | None = None,
+) -> list[datetime]:
+    """The next at most ``count`` instants, strictly after ``after``, at which the flow has a run due.
+
+    Those at which its schedule fires, without those whose run would be about what lies before
+    ``start_date`` or behind ``end_date``: as ``next_interval`` plans them.
+    """
+    times = fire_times(schedule, timezone, start_date)
+    is_trigger = as_schedule(schedule).planner == Planner.TRIGGER
+    at = times.following(after)
+    if start_date is not None:
+        first = times.at_or_following(start_date)
+        if first is not None and not is_trigger:
+            first = times.following(first)
+        at = None if at is None or first is None else max(at, first)
+    found: list[datetime] = []
+    while at is not None and len(found) < count:
+        begin = at if is_trigger else times.preceding(at)
+        if end_date is not None and begin is not None and begin > end_date:
+            break
+        found.append(at)
+        at = times.following(at)
+    return found
+
+
 def next_interval_of(
     definition: FlowDefinition,
     *,

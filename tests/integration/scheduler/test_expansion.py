@@ -9,11 +9,14 @@ import pytest
 
 from scheduler_app.models import Run, TaskInstance
 from scheduler_app.operations import clear
+from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.queries.why import why_of
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.definition import GroupDefinition, TaskDefinition
 from scheduler_app.rules.mapping import Argument, Kind, MapOver, Source
 from scheduler_app.scheduler import expansion
 from scheduler_app.scheduler.tick import Ticker
+from tests.factories import make_job
 
 if TYPE_CHECKING:
     from tests.world import World
@@ -272,6 +275,10 @@ class TestGroups:
         for message, is_ok in ((first, True), (second, False)):
             assert world.claim(message)
             world.finish(message, ok=is_ok)
+        make_job(id=world.leases.holder, kind="scheduler")
+        of = {n: TaskInstance.objects.get(task_id="g.q", map_index=n).pk for n in (0, 2)}
+        assert why_of(EVERYTHING, of[0]).sentence.startswith("Its upstream has ended as its rule")
+        assert "waits for g.p (queued)" in why_of(EVERYTHING, of[2]).sentence
         world.tick(run_id)
         assert instances(run_id, "g.q") == {0: "queued", 1: "upstream_failed", 2: "none"}
         assert world.claim(third)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler_app.models import Run, TaskInstance
 from scheduler_app.operations.clear import clear_task_instances
-from scheduler_app.rules.definition import TaskDefinition
+from scheduler_app.rules.definition import TaskDefinition, TriggerRule
 from tests.world import chain
 
 if TYPE_CHECKING:
     import pytest
 
+    from scheduler_app.transitions.attempt import Message
     from tests.world import World
 
 
@@ -93,3 +95,23 @@ def test_a_retry_does_not_wait_anew(world: World) -> None:
     TaskInstance.objects.filter(run_id=run_ids[0]).update(state="failed")
     world.tick(*run_ids)
     assert names(world) == {("r1", "a")}
+
+
+def test_what_is_skipped_does_not_wait_for_the_run_before(world: World) -> None:
+    before, after = TaskDefinition(task_id="a"), TaskDefinition(task_id="b", upstream=("a",))
+    after = replace(after, depends_on_past=True, trigger_rule=TriggerRule.ONE_FAILED)
+    run_ids = three(world, before, after)
+    world.tick(*run_ids)
+    last = next(m for m in world.messages if name_of(m) == "r2")
+    assert world.claim(last) is not None
+    world.finish(last)
+    world.messages.remove(last)
+    world.tick(*run_ids)
+    assert world.states(run_ids[2])["b"] == "skipped", (
+        "its rule asks for a failure, and starts nothing"
+    )
+    assert world.states(run_ids[1])["b"] == "none"
+
+
+def name_of(message: Message) -> str:
+    return TaskInstance.objects.get(pk=message.ti_id).run.run_key

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from scheduler_app.models import Attempt, Exclusive
+from scheduler_app.models import Attempt, Exclusive, PushedValue
 from scheduler_app.transitions.attempt import lose
 from scheduler_app.transitions.exclusive import let_go, take_exclusive
 from tests.together import together
@@ -120,3 +120,47 @@ def f():
     assert workshop.attempt(first).outcome == "success"
     assert "is held by f, " in str(workshop.attempt(second).result)
     assert not Exclusive.objects.exists()
+
+
+def test_a_block_within_a_block_does_not_let_the_key_go(workshop: Workshop) -> None:
+    source = f"""
+import threading
+from scheduler_app.authoring import flow, task
+
+@task
+def hold(ctx):
+    with ctx.exclusive("{KEY}"):
+        with ctx.exclusive("{KEY}", timeout=0):
+            pass
+        gate, began = threading.Event(), threading.Event()
+
+        def beside():
+            with ctx.exclusive("{KEY}", timeout=0):
+                began.set()
+                gate.wait()
+
+        thread = threading.Thread(target=beside)
+        thread.start()
+        began.wait()
+        ctx.push("within", [is_held(), sum(ctx.exclusive_blocks.inside.values())])
+    ctx.push("beside", is_held())
+    gate.set()
+    thread.join()
+    return is_held()
+
+def is_held():
+    from scheduler_app.models import Exclusive
+    return Exclusive.objects.filter(key="{KEY}").exists()
+
+@flow
+def f():
+    hold()
+"""
+    run_id = workshop.run(workshop.flow(source))
+    workshop.deliver(workshop.issue(run_id, "hold"))
+    attempt = Attempt.objects.get()
+    assert (attempt.outcome, attempt.result) == ("success", False)
+    assert dict(PushedValue.objects.values_list("key", "value")) == {
+        "within": [True, 2],
+        "beside": True,
+    }

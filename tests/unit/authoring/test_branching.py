@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_app.authoring import (
     Context,
+    Schedule,
     branch,
     flow,
     group,
@@ -94,22 +95,61 @@ def test_short_circuits_pick_all_or_only_what_is_right_after_them() -> None:
     assert (f.definition().task("near").picks, f.definition().task("near").retries) == ("gate", 2)
 
 
+NOW = datetime(2026, 4, 3, 12, tzinfo=UTC)
+EVERY_SIX_HOURS = {
+    "schedule": timedelta(hours=6),
+    "start_date": datetime(2026, 1, 1, 1, 30, tzinfo=UTC),
+}
+
+
 @pytest.mark.parametrize(
-    ("run_type", "ended_ago", "answer"),
+    ("run_type", "options", "ended", "answer"),
     [
-        ("scheduled", timedelta(minutes=1), True),
-        ("scheduled", timedelta(days=3), False),
-        ("manual", timedelta(days=3), True),
-        ("backfill", timedelta(days=3), True),
+        ("scheduled", {"schedule": "@daily"}, NOW - timedelta(hours=12), True),
+        ("scheduled", {"schedule": "@daily"}, NOW - timedelta(hours=36), False),
+        ("backfill", {"schedule": "@daily"}, NOW - timedelta(hours=12), True),
+        ("backfill", {"schedule": "@daily"}, NOW - timedelta(days=60), False),
+        ("manual", {"schedule": "@daily"}, NOW - timedelta(days=60), True),
+        ("scheduled", {}, NOW - timedelta(days=60), True),
+        # Counted from the start date: the one after 07:30 is due at 13:30, not at noon.
+        ("scheduled", EVERY_SIX_HOURS, NOW.replace(hour=7, minute=30), True),
+        ("scheduled", EVERY_SIX_HOURS, NOW.replace(hour=1, minute=30), False),
+        ("scheduled", {"schedule": ["0 1 * * *", "0 9 * * *"]}, NOW.replace(hour=9), True),
+        ("scheduled", {"schedule": ["0 1 * * *", "0 9 * * *"]}, NOW.replace(hour=1), False),
+        ("scheduled", {"schedule": [date(2026, 4, 1), date(2026, 5, 1)]}, NOW.replace(day=1), True),
+        # The day after it is excluded, so that nothing has come due since.
+        (
+            "scheduled",
+            {"schedule": Schedule("@daily", exclude=[date(2026, 4, 3)])},
+            datetime(2026, 4, 2, tzinfo=UTC),
+            True,
+        ),
+        # Nothing comes after the end date, however late it is asked.
+        (
+            "scheduled",
+            {"schedule": "@daily", "end_date": date(2026, 2, 1)},
+            datetime(2026, 2, 2, tzinfo=UTC),
+            True,
+        ),
+        (
+            "scheduled",
+            {"schedule": "@daily", "end_date": date(2026, 2, 1)},
+            datetime(2026, 2, 1, tzinfo=UTC),
+            False,
+        ),
     ],
 )
-def test_latest_only_goes_on_in_the_newest_scheduled_run_alone(
-    run_type: str, ended_ago: timedelta, answer: bool
+def test_latest_only_goes_on_in_the_newest_run_of_any_schedule_alone(
+    run_type: str, options: dict[str, Any], ended: datetime, answer: bool
 ) -> None:
-    @flow(schedule="@daily")
+    @flow(**options)
     def f() -> None:
         latest_only() >> part()
 
-    ctx = SimpleNamespace(run_type=run_type, data_interval_end=datetime.now(UTC) - ended_ago)
+    ctx = SimpleNamespace(
+        run_type=run_type,
+        data_interval_end=ended,
+        services=SimpleNamespace(now=lambda: NOW),
+    )
     assert f.definition().task("latest_only").picks == "gate"
     assert f.calls["latest_only"].execute(cast("Context", ctx), {}) is answer

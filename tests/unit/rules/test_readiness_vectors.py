@@ -21,7 +21,10 @@ from tests.vectors.cases import cases, parameters
 if TYPE_CHECKING:
     from tests.vectors.cases import Case
 
-_PAST = "tasks do not depend on earlier runs: max_active_runs=1 says the same of whole runs"
+_PAST = (
+    "depends_on_past keeps a task from starting. A task that its rule skips starts nothing, so it is"
+    " skipped as soon as its upstream says so, whatever became of it in the run before."
+)
 _BOTH = (
     "whether it is skipped or given up must not hang on which end is seen first: a skip is not said"
     " before everything has ended that could still fail"
@@ -139,7 +142,8 @@ def test_a_skip_waits_for_what_could_still_fail(case_id: str) -> None:
 
 
 @pytest.mark.parametrize("case_id", [one for one, why in DIFFERING.items() if why == _PAST])
-def test_an_earlier_run_changes_nothing(case_id: str) -> None:
+def test_a_skip_does_not_wait_for_the_run_before(case_id: str) -> None:
+    """Moved by the scheduler: ``test_past.py``."""
     case = vector("trigger_rules", case_id)
     assert case.wanted["decision"] == "wait"
     assert decide(case) == "skipped"

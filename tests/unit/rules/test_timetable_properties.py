@@ -80,6 +80,48 @@ def test_a_later_question_never_has_an_earlier_answer(
     assert second == first or first <= after + minutes * MINUTE
 
 
+@given(
+    schedules,
+    st.sampled_from(ZONES),
+    instants | changes,
+    st.sampled_from(Planner),
+    st.none() | st.integers(-20_000, 20_000),
+    st.none() | st.integers(-20_000, 20_000),
+)
+def test_what_is_foretold_is_what_gets_a_run(
+    schedule: str,
+    zone: str,
+    now: datetime,
+    planner: Planner,
+    starts_in: int | None,
+    ends_in: int | None,
+) -> None:
+    start = None if starts_in is None else now + starts_in * MINUTE
+    end = None if ends_in is None else now + ends_in * MINUTE
+    spec = Schedule(crons=(schedule,), planner=planner)
+    told = timetable.coming_due(spec, zone, now, 4, start_date=start, end_date=end)
+    assert all(one < other for one, other in pairwise([now, *told]))
+    made: list[datetime] = []
+    last: DataInterval | None = None
+    clock = now
+    for _ in range(6):
+        following = timetable.next_interval(
+            schedule=spec,
+            timezone=zone,
+            start_date=start,
+            end_date=end,
+            catchup=False,
+            last=last,
+            now=clock,
+        )
+        if following is None:
+            break
+        last, clock = following, max(clock, following.end)
+        if following.end > now:  # the first may be one that has just passed
+            made.append(following.end)
+    assert told == made[:4]
+
+
 @given(schedules, st.sampled_from(ZONES), changes)
 def test_around_a_change_of_the_clock_it_fires_as_a_plain_model_of_debians_rules(
     schedule: str, zone: str, after: datetime
