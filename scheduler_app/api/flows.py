@@ -36,6 +36,7 @@ class FlowSerializer(StandingSerializer):
     schedule = serializers.CharField(allow_null=True)
     timetable = serializers.JSONField(allow_null=True)
     start_date = serializers.CharField(allow_null=True)
+    end_date = serializers.CharField(allow_null=True)
     timezone = serializers.CharField(allow_null=True)
     catchup = serializers.BooleanField(allow_null=True)
     max_active_runs = serializers.IntegerField(allow_null=True)

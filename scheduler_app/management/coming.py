@@ -79,7 +79,7 @@ def _times(
             if spec is None
             else coming_due(spec, one.timezone, after, count, start_date=start, end_date=end)
         )
-        words = "by hand only" if spec is None else describe(spec, one.timezone)
+        words = flows.BY_HAND if spec is None else describe(spec, one.timezone)
         found.append((one.flow_id, words, one.timezone, False, times))
     return found
 
@@ -88,7 +88,10 @@ def _table(found: dict[str, Any]) -> str:
     paused = " (paused: no runs are made)" if found["is_paused"] else ""
     heading = f"{found['flow_id']}: {found['schedule']}{paused}"
     if not found["next_fire_times"]:
-        return f"{heading}\nIt does not fire by itself."
+        none = (
+            "does not fire by itself" if found["schedule"] == flows.BY_HAND else "has no more dates"
+        )
+        return f"{heading}\nIt {none}."
     zone = ZoneInfo(found["timezone"])
     lines = [
         (at, at.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z"))

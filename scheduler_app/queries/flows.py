@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scheduler_app.queries.scope import Scope
 
 
+BY_HAND: Final = "by hand only"
 NEXT_TIMES: Final = 5  # fire times shown ahead: clock changes must be seen before they come
 
 
@@ -135,7 +136,7 @@ def next_times(flow: FlowRow, after: datetime, count: int = NEXT_TIMES) -> list[
 def schedule_in_words(flow: FlowRow) -> str:
     """When the flow runs by itself."""
     if not flow.schedule:
-        return "by hand only"
+        return BY_HAND
     spec = schedules.from_dict(flow.timetable) if flow.timetable else flow.schedule
     return describe(spec, flow.timezone or "UTC")
 

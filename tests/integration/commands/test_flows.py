@@ -153,11 +153,16 @@ def test_the_next_times_of_a_file_show_the_change_of_the_clock(call: Call, tmp_p
         "@task\ndef t(): ...\n"
         "@flow(schedule='0 3 * * *', timezone='Europe/Berlin')\ndef early(): t()\n"
         "@flow\ndef by_hand(): t()\n"
+        "@flow(schedule='@daily', start_date='2026-05-01', end_date='2026-05-02')\ndef short(): t()\n"
+        "@flow(schedule='@daily', end_date='2026-03-01')\ndef over(): t()\n"
     )
     told = call("flows", "next", str(file), "--count", "2", "--after", "2026-03-28T00:00:00Z").out
     assert "2026-03-28 02:00:00Z  Sat 2026-03-28 03:00:00 +0100" in told
     assert "2026-03-29 01:00:00Z  Sun 2026-03-29 03:00:00 +0200" in told
     assert "by_hand: by hand only\nIt does not fire by itself." in told
+    assert "over: every day at 00:00 UTC\nIt has no more dates." in told
+    short = call("flows", "next", str(file), "--after", "2026-03-28T00:00:00Z", "--json").json[2]
+    assert short["next_fire_times"] == ["2026-05-02T00:00:00Z", "2026-05-03T00:00:00Z"]
     file.write_text("from scheduler_app.authoring import flow\n@flow\ndef empty(): ...\n")
     faulty = call("flows", "next", str(file))
     assert faulty.code == 1
