@@ -53,6 +53,17 @@ def test_each_statement_has_a_header_and_a_caller(statement: Path) -> None:
     assert callers, "nobody loads it"
 
 
+@pytest.mark.parametrize(
+    "command",
+    sorted(set((PACKAGE / "management" / "commands").glob("[!_]*.py"))),
+    ids=lambda path: path.stem,
+)
+def test_no_command_but_that_of_the_pages_loads_the_pages(command: Path) -> None:
+    """Django's own checks load every address and view: a second before anything happens."""
+    says = "requires_system_checks = (" in command.read_text(encoding="utf-8")
+    assert says is (command.stem != "web")
+
+
 def test_state_is_written_under_transitions_alone() -> None:
     writers = {
         str(module.relative_to(PACKAGE))

@@ -38,6 +38,7 @@ class Command(BaseCommand):
         " ghosts: compare database, broker and workers now, and report what no record acknowledges."
         " Exits 1 if something was found, 2 if a source did not answer, else 0."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What is audited."""
