@@ -21,6 +21,8 @@ FOUR_AT_A_TIME: Final = ("-n", "4", "--dist", "loadfile", "--randomly-seed=20723
 def main(arguments: Sequence[str]) -> int:
     """This process became pytest; its arguments and exit code are pytest's. Never returns."""
     os.chdir(ROOT)
+    # Hundreds of processes load the same code: what is compiled is kept, whatever was asked for.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *how_many(arguments), *arguments])  # noqa: S606 - no shell
 

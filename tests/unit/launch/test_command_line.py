@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,16 @@ def test_only_the_whole_suite_runs_in_four_processes() -> None:
     assert run_tests.how_many([])[:4] == ("-n", "4", "--dist", "loadfile")
     assert run_tests.how_many(["tests/unit"]) == ()
     assert run_tests.how_many(["-x"]) == ()
+
+
+def test_what_the_tests_load_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks Python to keep no bytecode means a tool's visit, not hundreds of processes."""
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(run_tests.os, "execv", lambda *_: seen.append({**os.environ}))
+    monkeypatch.chdir(".")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    run_tests.main(["tests/unit"])
+    assert "PYTHONDONTWRITEBYTECODE" not in seen[0]
 
 
 def test_wrong_settings_are_one_line(
