@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -10,6 +13,7 @@ import pytest
 from scheduler_app.processes import database
 from scheduler_app.scheduler.leases import Leases
 from scheduler_app.transitions.ids import uuid7
+from tests.nurseries import Nurseries
 from tests.recording import RecordingConnection
 from tests.world import World
 
@@ -21,6 +25,34 @@ if TYPE_CHECKING:
 def _sealed_under(settings: Any) -> None:
     """Secrets among the variables have a key."""
     settings.VARIABLE_KEYS = ["a key of the tests, long enough for it"]
+
+
+@pytest.fixture(scope="session")
+def nurseries() -> Iterator[Nurseries]:
+    """What divides off processes of the product."""
+    made = Nurseries()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Path]:
+    """Where each test's data folder is in turn, with short addresses for sockets.
+
+    Always the same, so that processes of one test and the next have the same environment.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="daylight-place-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def place(site: Path) -> Iterator[Path]:
+    """An empty data folder."""
+    folder = site / "data"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

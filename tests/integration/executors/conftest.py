@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +25,7 @@ from scheduler_app.executors.celery import TASK_NAME, CeleryExecutor, broker_que
 from scheduler_app.executors.local import LocalExecutor
 from scheduler_app.executors.local_wire import socket_folder
 from scheduler_app.models import Attempt, Incident, Run
+from tests.nurseries import Nurseries, Process
 from tests.workshop import Workshop, wait_until
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from scheduler_app.models import ExecutorEvent
     from scheduler_app.transitions.attempt import Message
 
-CHECKOUT = Path(__file__).parents[3]
 TTL_S = 3.0  # heartbeats each second, dead after four, published again after six
 DRAIN_S = 1.0
 SOON_S = 60.0  # on a loaded machine; a tenth of it on an idle one
@@ -47,13 +44,25 @@ def flow_of(body: str, options: str = "") -> str:
     return f"{HEAD}@task({options})\ndef t(ctx):\n    {body}\n@flow\ndef f():\n    t()\n"
 
 
+def celery_of(broker_url: str) -> Celery:
+    """An application with a broker of its own, which nobody else gets who asks for the current one."""
+    return Celery("tests", broker=broker_url, fixups=[], set_as_current=False)
+
+
 class Hall:
     """Workers, schedulers and triggerers of one executor, all on the test's database."""
 
     def __init__(
-        self, kind: str, workshop: Workshop, folder: Path, *, broker_url: str = ""
+        self,
+        kind: str,
+        workshop: Workshop,
+        folder: Path,
+        nurseries: Nurseries,
+        *,
+        broker_url: str = "",
     ) -> None:
         self.kind = kind
+        self.nurseries = nurseries
         self.workshop = workshop
         self.data_dir = folder
         self.queue = f"q{uuid.uuid4().hex[:8]}"
@@ -64,14 +73,14 @@ class Hall:
         self.executor: Executor = (
             LocalExecutor(socket_folder(folder))
             if kind == "local"
-            else CeleryExecutor(Celery("tests", broker=broker_url) if broker_url else app)
+            else CeleryExecutor(celery_of(broker_url) if broker_url else app)
         )
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
+        self.workers: list[Process] = []
 
     # -- processes ----------------------------------------------------------------------------
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, **environment: str) -> Process:
         """A ``manage.py`` process runs."""
         server = settings.DATABASES["default"]
         environ = {
@@ -93,20 +102,11 @@ class Hall:
             for name in {"BROKER_URL", "CACHE_URL"} - environment.keys():
                 del environ[name]
         environ.pop("DJANGO_SETTINGS_MODULE", None)
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "manage.py", *arguments],
-                cwd=CHECKOUT,
-                env=environ,
-                stdout=log,
-                stderr=log,
-            )
+        process = self.nurseries.start(*arguments, environ=environ, log=self.log)
         self.processes.append(process)
         return process
 
-    def start_worker(
-        self, *, concurrency: int = 2, queue: str = "", **environment: str
-    ) -> subprocess.Popen[bytes]:
+    def start_worker(self, *, concurrency: int = 2, queue: str = "", **environment: str) -> Process:
         """One more worker takes deliveries."""
         before = self.log.read_text().count("the worker takes deliveries")
         worker = self.start(
@@ -120,7 +120,7 @@ class Hall:
         self.workers.append(worker)
         return worker
 
-    def start_scheduler(self) -> subprocess.Popen[bytes]:
+    def start_scheduler(self) -> Process:
         """A scheduler decides."""
         return self.start("scheduler")
 
@@ -157,7 +157,7 @@ class Hall:
         if self.broker_url.startswith("redis"):
             redis.Redis.from_url(self.broker_url).flushall()
             return
-        with Celery("tests", broker=self.broker_url).connection_for_read() as connection:
+        with celery_of(self.broker_url).connection_for_read() as connection:
             channel: Any = connection.default_channel
             channel.queue_purge(broker_queue(self.queue))
 
@@ -190,7 +190,7 @@ class Hall:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def children(self, worker: subprocess.Popen[bytes]) -> list[int]:
+    def children(self, worker: Process) -> list[int]:
         """Pids of the worker's children."""
         text = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text()
         return [int(pid) for pid in text.split()]
@@ -249,14 +249,6 @@ GARBAGE = (
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A data folder whose sockets have short addresses."""
-    folder = Path(tempfile.mkdtemp(prefix="daylight-hall-", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
 def workshop(raw: psycopg.Connection[Any], tmp_path: Path) -> Workshop:
     """Attempts by hand."""
     return Workshop(raw, tmp_path)
@@ -274,18 +266,22 @@ def halls(workshop: Workshop, place: Path) -> Iterator[list[Hall]]:
 
 @pytest.fixture(params=["celery", "local"])
 def hall(
-    request: pytest.FixtureRequest, workshop: Workshop, place: Path, halls: list[Hall]
+    request: pytest.FixtureRequest,
+    workshop: Workshop,
+    place: Path,
+    halls: list[Hall],
+    nurseries: Nurseries,
 ) -> Hall:
     """Nothing runs yet."""
     redis.Redis.from_url(settings.BROKER_URL).flushall()
-    halls.append(Hall(request.param, workshop, place))
+    halls.append(Hall(request.param, workshop, place, nurseries))
     return halls[-1]
 
 
 @pytest.fixture
-def local(workshop: Workshop, place: Path, halls: list[Hall]) -> Hall:
+def local(workshop: Workshop, place: Path, halls: list[Hall], nurseries: Nurseries) -> Hall:
     """Nothing runs yet, and only the local executor is meant."""
-    halls.append(Hall("local", workshop, place))
+    halls.append(Hall("local", workshop, place, nurseries))
     return halls[-1]
 
 

@@ -15,6 +15,7 @@ import redis
 
 from scheduler_app.config.celery import app
 from scheduler_app.executors.celery import CeleryExecutor
+from scheduler_app.executors.choice import chosen_executor
 from scheduler_app.launch import embedded
 from scheduler_app.models import Job
 from scheduler_app.queries import health
@@ -24,16 +25,27 @@ from tests.proxy import Proxy
 from tests.workshop import wait_until
 
 if TYPE_CHECKING:
+    from tests.nurseries import Nurseries
     from tests.workshop import Workshop
 
 
+def test_a_carrier_of_a_test_s_own_is_nobody_else_s(
+    workshop: Workshop, place: Path, halls: list[Hall], nurseries: Nurseries
+) -> None:
+    """Else whatever this process asks of its broker later, it asks one that has long ended."""
+    hall = Hall("celery", workshop, place, nurseries, broker_url="redis://127.0.0.1:1/0")
+    halls.append(hall)
+    assert hall.executor.queue_depth("default") is None, "that one does not answer"
+    assert chosen_executor().queue_depth("default") == 0, "the chosen one does"
+
+
 def test_a_broker_that_comes_back_empty_costs_no_running_task(
-    workshop: Workshop, place: Path, halls: list[Hall]
+    workshop: Workshop, place: Path, halls: list[Hall], nurseries: Nurseries
 ) -> None:
     server = Path(tempfile.mkdtemp(dir="/tmp"))
     server.chmod(0o755)
     broker = embedded.start_valkey(server)
-    hall = Hall("celery", workshop, place, broker_url=broker.url)
+    hall = Hall("celery", workshop, place, nurseries, broker_url=broker.url)
     halls.append(hall)
     try:
         worker = hall.start_worker()
@@ -56,14 +68,14 @@ def test_a_broker_that_comes_back_empty_costs_no_running_task(
 
 
 def test_b281_a_worker_whose_connection_to_the_broker_is_dead_is_unhealthy_until_it_consumes(
-    workshop: Workshop, place: Path, halls: list[Hall], settings: Any
+    workshop: Workshop, place: Path, halls: list[Hall], nurseries: Nurseries, settings: Any
 ) -> None:
     """It beats and its loop turns, but messages wait and it takes none: that is no progress."""
     settings.HEARTBEAT_DEAD_AFTER_S = TTL_S * 4 / 3
     broker = urlsplit(settings.BROKER_URL)
     with Proxy(broker.port or 0) as proxy:
         behind = broker._replace(netloc=broker.netloc.replace(f":{broker.port}", f":{proxy.port}"))
-        hall = Hall("celery", workshop, place, broker_url=behind.geturl())
+        hall = Hall("celery", workshop, place, nurseries, broker_url=behind.geturl())
         halls.append(hall)
         hall.executor = CeleryExecutor(app)  # it has a way of its own
         hall.start_worker()
@@ -90,10 +102,10 @@ def _is_healthy() -> bool:
 
 
 def test_no_child_holds_the_broker_s_connection_open(
-    workshop: Workshop, place: Path, halls: list[Hall]
+    workshop: Workshop, place: Path, halls: list[Hall], nurseries: Nurseries
 ) -> None:
     """Also not one that came later: the broker must see that its consumer is gone."""
-    hall = Hall("celery", workshop, place)
+    hall = Hall("celery", workshop, place, nurseries)
     halls.append(hall)
     worker = hall.start_worker()
     for pid in hall.children(worker):
@@ -128,9 +140,9 @@ def _sockets_from(ports: set[int]) -> set[str]:
 
 
 def test_what_was_fetched_ahead_of_a_long_task_goes_back_for_others(
-    workshop: Workshop, place: Path, halls: list[Hall]
+    workshop: Workshop, place: Path, halls: list[Hall], nurseries: Nurseries
 ) -> None:
-    hall = Hall("celery", workshop, place)
+    hall = Hall("celery", workshop, place, nurseries)
     halls.append(hall)
     hall.start_worker(concurrency=1)
     quick = [workshop.issue_one(flow_of("return 1")) for _ in range(10)]

@@ -18,8 +18,9 @@ import pytest
 
 from scheduler_app.executors import local_peers, local_wire
 from scheduler_app.executors.local import LocalExecutor
+from scheduler_app.launch.environment import ROOT
 from scheduler_app.models import Attempt
-from tests.integration.executors.conftest import CHECKOUT, GARBAGE, SOON_S, flow_of, is_alive
+from tests.integration.executors.conftest import GARBAGE, SOON_S, flow_of, is_alive
 from tests.integration.executors.test_workers import lines_of, most_at_once, noted
 from tests.workshop import wait_until
 
@@ -76,7 +77,7 @@ def test_a_process_per_task_is_watched_stopped_and_handed_back_like_any_child(
 def test_celery_refuses_a_worker_without_a_limit(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", "worker", "--concurrency", "0"],
-        cwd=CHECKOUT,
+        cwd=ROOT,
         env={**os.environ, "DAYLIGHT_EXECUTOR": "celery", "DAYLIGHT_DATA_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -16,6 +16,7 @@ from tests.rabbitmq import NoRabbitMq, RabbitMq
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.nurseries import Nurseries
     from tests.workshop import Workshop
 
 SHARED: tuple[Callable[..., None], ...] = (
@@ -45,9 +46,11 @@ def rabbitmq() -> Iterator[RabbitMq]:
 
 
 @pytest.fixture
-def hall(workshop: Workshop, place: Path, halls: list[Hall], rabbitmq: RabbitMq) -> Hall:
+def hall(
+    workshop: Workshop, place: Path, halls: list[Hall], nurseries: Nurseries, rabbitmq: RabbitMq
+) -> Hall:
     """Nothing runs yet, and RabbitMQ carries the messages."""
-    halls.append(Hall("celery", workshop, place, broker_url=rabbitmq.url))
+    halls.append(Hall("celery", workshop, place, nurseries, broker_url=rabbitmq.url))
     return halls[-1]
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -20,11 +18,13 @@ from scheduler_app.models import Job, Trigger
 from tests.workshop import Workshop, wait_until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import psycopg
 
     from scheduler_app.transitions.attempt import Message
+    from tests.nurseries import Nurseries, Process
 
-CHECKOUT = Path(__file__).parents[3]
 TTL_S = 3.0  # heartbeats each second, dead after four
 
 HEAD = """
@@ -73,13 +73,15 @@ def flow_that_waits(body: str, trigger: str, *, timeout: str = "None") -> str:
 class Post:
     """Triggerer processes of one test, ended with it."""
 
-    def __init__(self, workshop: Workshop, folder: Path) -> None:
+    def __init__(self, workshop: Workshop, folder: Path, place: Path, nurseries: Nurseries) -> None:
         self.workshop = workshop
         self.folder = folder
+        self.place = place  # the data folder of its processes
+        self.nurseries = nurseries
         self.log = folder / "triggerer.log"
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, **environment: str) -> Process:
         """A triggerer runs: its job row is there."""
         server = settings.DATABASES["default"]
         environ = {
@@ -88,19 +90,12 @@ class Post:
                 f"postgresql://{quote(server['USER'])}:{quote(server['PASSWORD'])}@/{server['NAME']}"
                 f"?host={quote(server['HOST'], safe='/')}&port={server['PORT']}"
             ),
-            "DAYLIGHT_DATA_DIR": str(self.folder / "data"),
+            "DAYLIGHT_DATA_DIR": str(self.place),
             "DAYLIGHT_LEASE_TTL": str(TTL_S),
             **environment,
         }
         environ.pop("DJANGO_SETTINGS_MODULE", None)
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "manage.py", "triggerer", *arguments],
-                cwd=CHECKOUT,
-                env=environ,
-                stdout=log,
-                stderr=log,
-            )
+        process = self.nurseries.start("triggerer", *arguments, environ=environ, log=self.log)
         self.processes.append(process)
         wait_until(lambda: Job.objects.filter(kind="triggerer", pid=process.pid), within_s=30)
         return process
@@ -160,18 +155,18 @@ class Post:
         trigger: Trigger = wait_until(look, within_s=within_s)
         return trigger
 
-    def watched_by(self, process: subprocess.Popen[bytes]) -> int:
+    def watched_by(self, process: Process) -> int:
         """How many triggers this triggerer watches, by the database."""
         job = Job.objects.get(kind="triggerer", pid=process.pid)
         return Trigger.objects.filter(triggerer_job_id=job.id, is_waiting=True).count()
 
 
 @pytest.fixture
-def post(raw: psycopg.Connection[Any], tmp_path: Path) -> Iterator[Post]:
+def post(
+    raw: psycopg.Connection[Any], tmp_path: Path, place: Path, nurseries: Nurseries
+) -> Iterator[Post]:
     """Triggerers by hand."""
-    workshop = Workshop(raw, tmp_path / "data")
-    made = Post(workshop, tmp_path)
+    made = Post(Workshop(raw, place), tmp_path, place, nurseries)
     yield made
     made.end()
-    shutil.rmtree(tmp_path / "data", ignore_errors=True)
     connections.close_all()
