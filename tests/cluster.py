@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import urllib.request
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -26,7 +26,7 @@ from scheduler_app.drills.stack import LOAD, PASSWORD, DrillFailed, Stack
 from scheduler_app.drills.stage import Drill
 from scheduler_app.launch import accounts, children, embedded
 from scheduler_app.launch.environment import ROOT
-from tests import readymade
+from tests import auditing, readymade
 from tests.ground import TTL_S, Ground
 from tests.hosts import Network
 
@@ -277,10 +277,10 @@ def cluster(*, environment: Mapping[str, str] | None = None) -> Iterator[Ground]
             stack.start()
             made = Ground(drill, stack, ttl_s=TTL_S, options={}, say=print)
             made.direct_database_url = stack.database_url
-            yield made
+            with closing(made.questions):
+                yield made
             network.heal()
-            audit = stack.manage("audit", "visibility")
-            assert audit.returncode == 0, audit.stdout + audit.stderr
+            auditing.assert_nothing_hidden(made.database_url)
         finally:
             stack.end(keep=False)
 

@@ -7,16 +7,16 @@ alike.
 from __future__ import annotations
 
 import os
-import pkgutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection
 from django.test import TransactionTestCase
 
 from scheduler_app.launch import embedded
-from tests.emptying import empty_tables
+from tests import auditing
+from tests.emptying import empty_tables, restore_first_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,23 +73,13 @@ def _first_rows(request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(
         "db" if "transactional_db" not in request.fixturenames else "transactional_db"
     )
-    _restore_first_rows()
+    restore_first_rows()
 
 
-def _restore_first_rows() -> None:
-    from importlib import import_module  # noqa: PLC0415 - the names start with a digit
-
-    from scheduler_app import migrations  # noqa: PLC0415 - Django's set-up comes first
-
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT NOT EXISTS (SELECT 1 FROM lease)")
-        row = cursor.fetchone()
-        if row is not None and row[0]:
-            with connection.schema_editor() as editor:
-                for module in pkgutil.iter_modules(migrations.__path__, f"{migrations.__name__}."):
-                    made = import_module(module.name)
-                    if hasattr(made, "first_rows"):
-                        made.first_rows(None, editor)
+@pytest.fixture(scope="session", autouse=True)
+def _audits_of_stacks(django_db_blocker: Any) -> None:
+    """A stack's database may be audited by tests that use none of their own."""
+    auditing.unblock = django_db_blocker.unblock
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ A tenth of the time of a TRUNCATE, which makes some 300 files anew however few r
 from __future__ import annotations
 
 import hashlib
+import pkgutil
 from typing import Final
 
 from django.db import ProgrammingError, connection
@@ -23,6 +24,23 @@ def empty_tables(*, kept: frozenset[str] = KEPT_TABLES) -> None:
         except ProgrammingError:  # the first time in this database
             cursor.execute(_function(name, kept))
             cursor.execute(f"SELECT {name}()")
+
+
+def restore_first_rows() -> None:
+    """The rows that the migrations made are there."""
+    from importlib import import_module  # noqa: PLC0415 - the names start with a digit
+
+    from scheduler_app import migrations  # noqa: PLC0415 - Django's set-up comes first
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT NOT EXISTS (SELECT 1 FROM lease)")
+        row = cursor.fetchone()
+        if row is not None and row[0]:
+            with connection.schema_editor() as editor:
+                for module in pkgutil.iter_modules(migrations.__path__, f"{migrations.__name__}."):
+                    made = import_module(module.name)
+                    if hasattr(made, "first_rows"):
+                        made.first_rows(None, editor)
 
 
 def _function(name: str, kept: frozenset[str]) -> str:

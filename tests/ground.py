@@ -10,18 +10,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import redis
-from psycopg.rows import dict_row
 
 from scheduler_app.drills.ledger import boot_clock_s
 from scheduler_app.drills.stack import Stack
 from scheduler_app.drills.stage import Drill, Stage
-from tests import readymade
+from tests import auditing, readymade
+from tests.asking import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,15 +34,13 @@ class Ground(Stage):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.direct_database_url = ""  # where the stack's own address goes through a proxy
+        self.questions = Questions()
         self._standbys: list[int] = []
         self._number_of_standbys = 0
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of the product's database."""
-        with psycopg.connect(
-            self.database_url, row_factory=dict_row, autocommit=True
-        ) as connection:
-            return connection.execute(query, parameters).fetchall()
+        return self.questions.rows(self.database_url, query, parameters)
 
     @property
     def database_url(self) -> str:
@@ -122,8 +119,9 @@ def ground(
         readymade.fill(stack.data_dir)
     try:
         stack.start(list(points))
-        yield Ground(drill, stack, ttl_s=TTL_S, options={}, say=print)
-        audit = stack.manage("audit", "visibility")
-        assert audit.returncode == 0, audit.stdout + audit.stderr
+        made = Ground(drill, stack, ttl_s=TTL_S, options={}, say=print)
+        with closing(made.questions):
+            yield made
+        auditing.assert_nothing_hidden(made.database_url)
     finally:
         stack.end(keep=False)

@@ -25,11 +25,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import psycopg
-from psycopg.rows import dict_row
-
 from scheduler_app.launch.addresses import Addresses, saved
-from tests import readymade
+from tests import auditing, readymade
+from tests.asking import Questions
 
 CHECKOUT: Final = Path(__file__).parents[1]
 PASSWORD: Final = "a-password-for-tests"
@@ -85,6 +83,7 @@ class Stack:
         self._environment = {**_environment(), **QUICK, **(environment or {})}
         self._is_readymade = is_readymade  # else its first start makes its database
         self._token = ""
+        self._questions = Questions()
         self.process: subprocess.Popen[str] | None = None
 
     # -- life ---------------------------------------------------------------------------------
@@ -134,6 +133,7 @@ class Stack:
     def stop(self) -> int:
         """Everything ended; the exit code of ``up``."""
         assert self.process is not None
+        self._questions.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
@@ -181,8 +181,7 @@ class Stack:
 
     def rows(self, query: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of the product's database."""
-        with psycopg.connect(self.addresses.database_url, row_factory=dict_row) as connection:
-            return connection.execute(query, parameters).fetchall()
+        return self._questions.rows(self.addresses.database_url, query, parameters)
 
     def row(self, query: str, *parameters: Any) -> dict[str, Any] | None:
         """The first row, if any."""
@@ -261,8 +260,7 @@ class Stack:
 
     def assert_nothing_hidden(self) -> None:
         """Every row's standing is what the facts give."""
-        audit = self.manage("audit", "visibility")
-        assert audit.returncode == 0, audit.stdout + audit.stderr
+        auditing.assert_nothing_hidden(self.addresses.database_url)
 
 
 def _environment() -> dict[str, str]:

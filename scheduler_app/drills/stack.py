@@ -41,6 +41,8 @@ STARTED: Final = re.compile(r"^(?P<name>[\w-]+) (?:started|runs) \(process (?P<p
 READY_WITHIN_S: Final = 150.0
 END_WITHIN_S: Final = 60.0
 POLL_S: Final = 0.1
+POLL_S_MAX: Final = 0.5
+PATIENCE: Final = 0.05  # of the time waited so far, the pause before the next look
 ANSWER_S: Final = 20.0
 PAGE_ROWS: Final = 500
 # The lists that a drill compares; the last three have no filtered half and add up all the same.
@@ -259,9 +261,10 @@ class Stack:
     ) -> T:
         """The first true answer. Raises ``DrillFailed`` when there is none in time.
 
-        A database or a server that is away is waited for like everything else.
+        A database or a server that is away is waited for like everything else. Asked ever more seldom:
+        an answer of the API is dear.
         """
-        deadline = time.monotonic() + within_s
+        began = time.monotonic()
         why = ""
         while True:
             try:
@@ -272,10 +275,11 @@ class Stack:
                 why = ""
                 if value:
                     return value
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - began
+            if waited_s > within_s:
                 message = f"Not within {within_s:g} s: {what}{why}"
                 raise DrillFailed(message)
-            time.sleep(every_s)
+            time.sleep(max(every_s, min(waited_s * PATIENCE, POLL_S_MAX)))
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
         """The answer. Raises ``urllib.error.HTTPError`` and other ``OSError``."""

@@ -174,7 +174,9 @@ def test_an_emptied_broker_loses_no_task_and_doubles_none(stack: Stack, sink: Pa
 def _deliver_again(stack: Stack, attempt: dict[str, Any]) -> None:
     with psycopg.connect(stack.addresses.database_url) as connection:
         identity = database_identity(connection)
-    executor = CeleryExecutor(Celery(broker=stack.addresses.broker_url, fixups=[]))
+    executor = CeleryExecutor(
+        Celery(broker=stack.addresses.broker_url, fixups=[], set_as_current=False)
+    )
     message = Message(
         attempt_id=attempt["id"],
         ti_id=attempt["ti_id"],
@@ -219,7 +221,9 @@ def test_a_delivery_for_another_database_is_refused(stack: Stack) -> None:
     run = stack.trigger("disturbed", conf={"seconds": 0})
     stack.wait_for_run(run)
     (attempt,) = stack.attempts(run)
-    executor = CeleryExecutor(Celery(broker=stack.addresses.broker_url, fixups=[]))
+    executor = CeleryExecutor(
+        Celery(broker=stack.addresses.broker_url, fixups=[], set_as_current=False)
+    )
     message = Message(
         attempt_id=attempt["id"],
         ti_id=attempt["ti_id"],

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from scheduler_app.models import Attempt, Flow, TaskInstance, Variable
 from scheduler_app.queries import (
@@ -17,7 +15,6 @@ from scheduler_app.queries import (
     lens,
     nouns,
     pools,
-    run_attempts,
     runs,
     task_instances,
     variables,
@@ -66,21 +63,6 @@ def fill(seed: int = 7) -> None:
     factories.make_ghost(ended_at=factories.at(9))
 
 
-@pytest.mark.parametrize(("noun", "kind"), NOUNS, ids=lambda one: getattr(one, "name", ""))
-def test_the_statement_of_a_page_is_made_once_for_each_list_and_reader(
-    noun: lens.Noun[Any], kind: type[ListFilter]
-) -> None:
-    fill()
-    lens._reading.cache_clear()  # other tests have asked, too
-    asked = kind(filtered=Lens.ALL)
-    first = lens.page(noun, asked, EVERYTHING)
-    made = lens._reading.cache_info().misses
-    assert lens.page(noun, kind(filtered=Lens.ALL), EVERYTHING) == first
-    assert lens._reading.cache_info().misses == made
-    assert lens.page(noun, asked, NOTHING).counts.total == 0
-    assert lens._reading.cache_info().misses > made
-
-
 def test_a_kept_statement_reads_what_is_there_now() -> None:
     asked = filters.RunFilter(state=("running",))
     before = lens.page(runs.NOUN, asked, EVERYTHING)
@@ -100,51 +82,6 @@ def everything(noun: lens.Noun[Any], asked: ListFilter) -> list[Any]:
             return rows
         asked = asked.evolve(cursor=page.next_cursor)
     raise AssertionError("paging does not end")
-
-
-@pytest.mark.parametrize(("noun", "kind"), NOUNS, ids=lambda value: getattr(value, "name", ""))
-def test_the_three_views_of_a_list_agree_with_its_counts(
-    noun: lens.Noun[Any], kind: type[ListFilter]
-) -> None:
-    fill()
-    views = {view: lens.page(noun, kind(filtered=view, limit=500), EVERYTHING) for view in Lens}
-    counts = views[Lens.CURRENT].counts
-    assert all(view.counts == counts for view in views.values())
-    assert counts.exact
-    assert len(views[Lens.CURRENT].rows) == counts.shown
-    assert len(views[Lens.ONLY].rows) == counts.filtered == sum(counts.by_reason.values())
-    assert len(views[Lens.ALL].rows) == counts.total == counts.shown + counts.filtered
-    assert lens.counts(noun, kind(), EVERYTHING) == counts
-
-
-@pytest.mark.parametrize(
-    ("noun", "kind"), WITH_STANDING, ids=lambda value: getattr(value, "name", "")
-)
-def test_a_filtered_row_says_why_and_a_current_one_says_nothing(
-    noun: lens.Noun[Any], kind: type[ListFilter]
-) -> None:
-    fill()
-    if noun is run_attempts.NOUN or noun is task_instances.NOUN:
-        run = factories.make_run()
-        ti = factories.make_task_instance(run=run)
-        TaskInstance.objects.filter(id=ti.id).update(
-            filter_code="removed_from_flow", filtered_at=factories.at(1), filter_detail={}
-        )
-        run.attempts_of_run.update(
-            filter_code="superseded_by_run_attempt", filtered_at=factories.at(1), filter_detail={}
-        )
-    filtered = lens.page(noun, kind(filtered=Lens.ONLY), EVERYTHING).rows
-    assert filtered
-    for row in filtered:
-        assert row.is_filtered
-        assert row.filter_code
-        assert row.filtered_at
-        assert row.filter_reason != row.filter_code, "a sentence, from the table of reasons"
-        assert row.filter_chip
-    for row in lens.page(noun, kind(), EVERYTHING).rows:
-        assert not row.is_filtered
-        assert (row.filter_reason, row.filtered_at, row.filter_detail) == (None, None, None)
-        assert row.filter_chip == ""
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -182,20 +119,6 @@ def test_counts_obey_every_filter_but_the_lens(seed: int) -> None:
             assert (page.counts.shown, page.counts.filtered) == (len(shown), len(aside))
 
 
-def test_a_reason_narrows_the_filtered_half_and_no_count() -> None:
-    fill()
-    whole = lens.page(
-        attempts.NOUN, filters.AttemptFilter(filtered=Lens.ALL, limit=500), EVERYTHING
-    )
-    for view in (Lens.ONLY, Lens.ALL):
-        asked = filters.AttemptFilter(filtered=view, why=("ghost_no_record",), limit=500)
-        page = lens.page(attempts.NOUN, asked, EVERYTHING)
-        assert page.counts == whole.counts
-        aside = [row.filter_code for row in page.rows if row.is_filtered]
-        assert aside == ["ghost_no_record"]
-        assert len(page.rows) == lens.rows_in(page.counts, asked)
-
-
 def test_a_ghost_without_parents_is_listed() -> None:
     ghost = factories.make_ghost_attempt()
     page = attempts.page(filters.AttemptFilter(filtered=Lens.ONLY), EVERYTHING)
@@ -209,32 +132,6 @@ def test_a_task_instance_whose_run_is_lost_is_listed_and_counted() -> None:
     page = task_instances.page(filters.TaskInstanceFilter(), EVERYTHING)
     assert [(row.id, row.flow_id) for row in page.rows] == [(ti.id, None)]
     assert page.counts.shown == 1
-
-
-ORDERS = [
-    (noun, kind, sign + order)
-    for noun, kind in NOUNS
-    for order, sign in itertools.product(kind.ORDERS, ("", "-"))
-]
-
-
-@pytest.mark.parametrize(
-    ("noun", "kind", "order"), ORDERS, ids=[f"{noun.name}:{order}" for noun, _, order in ORDERS]
-)
-def test_pages_in_any_order_have_each_row_once(
-    noun: lens.Noun[Any], kind: type[ListFilter], order: str
-) -> None:
-    fill()
-    whole = lens.page(noun, kind(filtered=Lens.ALL, order=order, limit=500), EVERYTHING).rows
-    paged = everything(noun, kind(filtered=Lens.ALL, order=order, limit=3))
-    key = noun.key
-    assert [getattr(row, key) for row in paged] == [getattr(row, key) for row in whole]
-    column = order.removeprefix("-")
-    known = [value for row in whole if (value := getattr(row, column)) is not None]
-    if known and not isinstance(known[0], str):  # texts are ordered by the database's collation
-        assert known == sorted(known, reverse=order.startswith("-"))
-    unknown = [getattr(row, column) is None for row in whole]
-    assert unknown == sorted(unknown), "rows without a value come last"
 
 
 def test_pages_are_stable_while_rows_arrive() -> None:
@@ -272,25 +169,6 @@ def test_a_cursor_of_another_order_is_refused() -> None:
     cursor = runs.page(filters.RunFilter(limit=1), EVERYTHING).next_cursor
     with pytest.raises(errors.InvalidInput, match="order=-id, not for order=id"):
         runs.page(filters.RunFilter(cursor=cursor, order="id"), EVERYTHING)
-
-
-@pytest.mark.parametrize(("noun", "kind"), NOUNS, ids=lambda value: getattr(value, "name", ""))
-def test_a_list_is_one_statement_however_many_rows_it_has(
-    noun: lens.Noun[Any], kind: type[ListFilter]
-) -> None:
-    fill()
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
-        lens.page(noun, kind(limit=500, filtered=Lens.ALL), EVERYTHING)
-    assert len(captured) == 1
-
-
-@pytest.mark.parametrize(("noun", "kind"), NOUNS, ids=lambda value: getattr(value, "name", ""))
-def test_nobody_sees_nothing(noun: lens.Noun[Any], kind: type[ListFilter]) -> None:
-    fill()
-    page = lens.page(noun, kind(filtered=Lens.ALL), NOTHING)
-    assert (page.rows, page.counts.total) == ((), 0)
 
 
 def test_a_narrow_scope_sees_its_flows_in_rows_and_counts() -> None:
