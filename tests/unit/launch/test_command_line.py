@@ -46,7 +46,7 @@ def test_only_the_whole_suite_runs_in_four_processes() -> None:
 def test_what_the_tests_load_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks Python to keep no bytecode means a tool's visit, not hundreds of processes."""
     seen: list[dict[str, str]] = []
-    monkeypatch.setattr(run_tests.os, "execv", lambda *_: seen.append({**os.environ}))
+    monkeypatch.setattr(os, "execv", lambda *_: seen.append({**os.environ}))
     monkeypatch.chdir(".")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     run_tests.main(["tests/unit"])
