@@ -29,6 +29,7 @@ from scheduler_app.models.ghost import Ghost, GhostAudit, Inventory, TaskStats, 
 from scheduler_app.models.group_attempt import GroupAttempt
 from scheduler_app.models.guard import AutomaticAction, Guard, Review
 from scheduler_app.models.job import Job
+from scheduler_app.models.kept_room import KeptRoom
 from scheduler_app.models.key_limit import KeyLimit, LimitedKey
 from scheduler_app.models.lease import Inquiry, Lease, LeaseEvent, TakeOver, TakeOverItem
 from scheduler_app.models.pool import Pool
@@ -75,6 +76,7 @@ __all__ = [
     "Installation",
     "Inventory",
     "Job",
+    "KeptRoom",
     "KeyLimit",
     "Lease",
     "LeaseEvent",

@@ -4,7 +4,8 @@ Priority is strict, over all pools. Among equals the lines take turns: a line is
 in one pool, and the one that was served longest ago, or waits longest, comes first. Whoever does not fit
 is passed over, so that nothing full holds up anything else; but a task instance that has waited for
 the slots of its pool for ``KEPT_AFTER_S`` has what becomes free in it kept for it, so that smaller ones
-cannot overtake it for ever; and so have the keys of one that waits for several things at once.
+cannot overtake it for ever; and so have the keys of one that waits for several things at once. What is kept
+for one that needs much holds wherever it is decided (``Keep``): one who is not among the ready ones has it too.
 """
 
 from __future__ import annotations
@@ -62,6 +63,25 @@ class Line(NamedTuple):
     pool: str
 
 
+class Keep(NamedTuple):
+    """For whom slots are kept, told to all who decide."""
+
+    priority: int
+    since: datetime  # when it began to wait
+    ti_id: int
+    slots: int  # how many it needs
+    flow_id: str
+    task_id: str
+
+    def is_before(self, other: Keep) -> bool:
+        """Whether it comes first, wherever both are decided: an order of all, so that each has its turn."""
+        return (-self.priority, self.since, self.ti_id) < (
+            -other.priority,
+            other.since,
+            other.ti_id,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """What is free now; free may be negative after a shrink.
@@ -78,6 +98,10 @@ class Room:
     tasks: Mapping[tuple[str, str], int] = field(default_factory=dict)  # the same by flow and task
     run_tasks: Mapping[tuple[int, str], int] = field(default_factory=dict)  # and by run and task
     keys: Mapping[str, int] = field(default_factory=dict)  # key -> slots of it that are taken
+    # Pool or key -> for whom of those who are decided elsewhere some of it is kept.
+    kept_pools: Mapping[str, Keep] = field(default_factory=dict)
+    kept_keys: Mapping[str, Keep] = field(default_factory=dict)
+    own_keys: frozenset[str] = frozenset()  # keys of which some was kept for one of the ready ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +122,9 @@ class Choice:
     chosen: tuple[int, ...]
     waiting: dict[int, Wait]
     served: frozenset[Line]
+    # What is to be kept for those who need much, whoever decides next.
+    kept_pools: Mapping[str, Keep] = field(default_factory=dict)
+    kept_keys: Mapping[str, Keep] = field(default_factory=dict)
 
 
 def choose(
@@ -161,7 +188,13 @@ def choose(
                 head_id = groups[0].head.ti_id
                 heappush(turns, (-line.priority, turn + 1, since, is_served, head_id, line))
             break
-    return Choice(chosen=tuple(chosen), waiting=waiting, served=frozenset(served_now))
+    return Choice(
+        chosen=tuple(chosen),
+        waiting=waiting,
+        served=frozenset(served_now),
+        kept_pools=left.told_pools,
+        kept_keys=left.told_keys,
+    )
 
 
 class _Group:
@@ -201,6 +234,9 @@ class _Left:
         self._old = now - timedelta(seconds=KEPT_AFTER_S)
         self._kept: dict[str, tuple[Kind, Ready]] = {}  # pool -> for whom
         self._kept_keys: dict[str, tuple[Kind, Ready]] = {}  # key -> for whom
+        self._kept_elsewhere, self._keys_elsewhere = room.kept_pools, room.kept_keys
+        self.told_pools: dict[str, Keep] = {}
+        self.told_keys: dict[str, Keep] = {}
 
     def take(self, kind: Kind) -> None:
         """One of this kind has what it needs."""
@@ -235,7 +271,7 @@ class _Left:
             )
         if (wait := self._limit_of(kind)) is not None:
             return wait
-        if (wait := self._key_of(kind)) is not None:
+        if (wait := self._key_of(kind, one)) is not None:
             if wait.code == KEY_LIMIT and one.since <= self._old:
                 self._keep_keys(kind, one)
             return wait
@@ -244,21 +280,21 @@ class _Left:
             if one.since <= self._old and kind.pool not in self._kept:
                 self._kept[kind.pool] = (kind, one)
                 self._keep_keys(kind, one)
+                if kind.slots > 1:  # one slot is nobody's to be overtaken for: who is first has it
+                    self.told_pools[kind.pool] = _keep(kind, one, kind.slots)
             return Wait(
                 code=POOL_FULL,
                 detail=f"It needs {told_slots(kind.slots)} of pool {kind.pool!r}, which has {free} free.",
             )
         if (kept := self._kept.get(kind.pool)) is not None:
-            big, first = kept
-            return Wait(
-                code=POOL_KEPT,
-                detail=(
-                    f"The free slots of pool {kind.pool!r} are kept for task"
-                    f" {big.task_id or first.task_id!r} of flow"
-                    f" {big.flow_id!r}, which needs {told_slots(big.slots)} and waits longer."
-                ),
-                about=str(first.ti_id),
-            )
+            return _pool_kept(kind.pool, _keep(*kept, kept[0].slots))
+        other = self._kept_elsewhere.get(kind.pool)
+        if (
+            other is not None
+            and kind.slots > self._pools[kind.pool] - other.slots
+            and not _keep(kind, one, kind.slots).is_before(other)
+        ):
+            return _pool_kept(kind.pool, other)
         if self._queues.get(kind.queue, 0) < 1:
             return Wait(
                 code=QUEUE_FULL,
@@ -269,8 +305,11 @@ class _Left:
     def _keep_keys(self, kind: Kind, one: Ready) -> None:
         """What it needs besides does not go to others before it has all of it, if it ever can."""
         if all(slots for _, slots in kind.keys):
+            is_told = len(kind.keys) > 1 or kind.slots > 1
             for key, _ in kind.keys:
                 self._kept_keys.setdefault(key, (kind, one))
+                if is_told:
+                    self.told_keys.setdefault(key, _keep(kind, one, 1))
 
     def _limit_of(self, kind: Kind) -> Wait | None:
         if self._runs.get(kind.run_id, 0) < 1:
@@ -304,7 +343,7 @@ class _Left:
             )
         return None
 
-    def _key_of(self, kind: Kind) -> Wait | None:
+    def _key_of(self, kind: Kind, one: Ready) -> Wait | None:
         for key, slots in kind.keys:
             if self._keys.get(key, 0) >= slots:
                 taken = "has no slots" if not slots else f"has {told_slots(slots)}, all taken"
@@ -314,19 +353,45 @@ class _Left:
                     about=key,
                     sign=f"of {slots}",
                 )
-        for key, _ in kind.keys:
+        for key, slots in kind.keys:
             if (kept := self._kept_keys.get(key)) is not None:
-                other, first = kept
-                return Wait(
-                    code=KEY_KEPT,
-                    detail=(
-                        f"The free slots of key {key!r} are kept for task {other.task_id!r} of flow"
-                        f" {other.flow_id!r}, which needs more than them and waits longer."
-                    ),
-                    about=key,
-                    sign=str(first.ti_id),
-                )
+                return _key_kept(key, _keep(*kept, 1))
+            other = self._keys_elsewhere.get(key)
+            if (
+                other is not None
+                and self._keys.get(key, 0) + other.slots >= slots
+                and not _keep(kind, one, 1).is_before(other)
+            ):
+                return _key_kept(key, other)
         return None
+
+
+def _keep(kind: Kind, one: Ready, slots: int) -> Keep:
+    task_id = kind.task_id or one.task_id
+    return Keep(kind.priority, one.since, one.ti_id, slots, kind.flow_id, task_id)
+
+
+def _pool_kept(pool: str, keep: Keep) -> Wait:
+    return Wait(
+        code=POOL_KEPT,
+        detail=(
+            f"The free slots of pool {pool!r} are kept for task {keep.task_id!r} of flow"
+            f" {keep.flow_id!r}, which needs {told_slots(keep.slots)} and waits longer."
+        ),
+        about=str(keep.ti_id),
+    )
+
+
+def _key_kept(key: str, keep: Keep) -> Wait:
+    return Wait(
+        code=KEY_KEPT,
+        detail=(
+            f"The free slots of key {key!r} are kept for task {keep.task_id!r} of flow"
+            f" {keep.flow_id!r}, which needs more than them and waits longer."
+        ),
+        about=key,
+        sign=str(keep.ti_id),
+    )
 
 
 def told_slots(number: int) -> str:

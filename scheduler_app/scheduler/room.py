@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg.rows import tuple_row
 
 from scheduler_app.rules import capacity, limits
+from scheduler_app.transitions.kept_room import (
+    KEPT_COLUMNS,
+    KEPT_ROWS,
+    keep,
+    let_go,
+)
+from scheduler_app.transitions.kept_room import kept_keys as read_kept_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +41,7 @@ class Pool:
 
     slots: int
     include_deferred: bool = False
+    kept: capacity.Keep | None = None  # for whom what becomes free in it is kept
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,18 +68,25 @@ def lock(connection: psycopg.Connection[Any], *, versions: Iterable[Version]) ->
         names |= version.pools
         has_keys |= version.has_keys
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(
-            "SELECT name, slots, include_deferred FROM pool WHERE name = ANY(%s) ORDER BY name"
-            " FOR NO KEY UPDATE",
-            [sorted(names)],
-        )
+        cursor.execute(_LOCK_POOLS, [sorted(names)])
         found = {
-            name: Pool(slots=slots, include_deferred=include_deferred)
-            for name, slots, include_deferred in cursor.fetchall()
+            row[0]: Pool(
+                slots=row[1],
+                include_deferred=row[2],
+                kept=None if row[3] is None else capacity.Keep(*row[3:]),
+            )
+            for row in cursor.fetchall()
         }
         if has_keys:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [KEYS_LOCK])
     return found
+
+
+_LOCK_POOLS: Final = (
+    f"SELECT p.name, p.slots, p.include_deferred, {KEPT_COLUMNS}"  # noqa: S608 - constants
+    f" FROM pool p LEFT JOIN ({KEPT_ROWS}) ON k.kind = 'pool' AND k.name = p.name"
+    " WHERE p.name = ANY(%s) ORDER BY p.name FOR NO KEY UPDATE OF p"
+)
 
 
 def count_usage(
@@ -155,7 +170,15 @@ def read(
         is_detailed=any(view.version.is_detailed for view in views.values()),
     )
     pace.found(usage.queue_issued)
-    return room_for(ready, pools=pools, usage=usage, queue_slots=queue_slots, pace=pace)
+    keys = {key for r in ready for key, _ in r.instance.keys}
+    return room_for(
+        ready,
+        pools=pools,
+        usage=usage,
+        queue_slots=queue_slots,
+        pace=pace,
+        kept_keys=read_kept_keys(connection, keys=keys) if keys else {},
+    )
 
 
 def room_for(
@@ -165,9 +188,14 @@ def room_for(
     usage: Usage,
     queue_slots: Mapping[str, int],
     pace: Pace,
+    kept_keys: Mapping[str, capacity.Keep] | None = None,
 ) -> capacity.Room:
-    """The room that is left in the pools, runs, flows, tasks and queues that ``ready`` needs."""
+    """The room that is left in the pools, runs, flows, tasks and queues that ``ready`` needs.
+
+    What is kept for one of ``ready`` is decided anew with it; what is for others stays theirs.
+    """
     queues = {r.instance.queue for r in ready}
+    own = {r.instance.ti_id for r in ready}
     views = {r.view.run_id: r.view for r in ready}
     flows: dict[str, int] = {}
     tasks: dict[tuple[str, str], int] = {}
@@ -200,7 +228,37 @@ def room_for(
         tasks={name: size - usage.tasks[name] for name, size in tasks.items()},
         run_tasks={name: size - usage.run_tasks[name] for name, size in run_tasks.items()},
         keys=dict(usage.keys),
+        kept_pools={
+            name: pool.kept
+            for name, pool in pools.items()
+            if pool.kept is not None and pool.kept.ti_id not in own
+        },
+        kept_keys={key: kept for key, kept in (kept_keys or {}).items() if kept.ti_id not in own},
+        own_keys=frozenset(key for key, kept in (kept_keys or {}).items() if kept.ti_id in own),
     )
+
+
+def note_kept(
+    connection: psycopg.Connection[Any],
+    ready: Sequence[Ready],
+    choice: capacity.Choice,
+    *,
+    pools: Mapping[str, Pool],
+    left: capacity.Room,
+) -> None:
+    """Every scheduler knows from now on what is kept for those of ``ready`` who need much."""
+    own = {r.instance.ti_id for r in ready}
+    over = {
+        name
+        for name, pool in pools.items()
+        if pool.kept is not None and pool.kept.ti_id in own and name not in choice.kept_pools
+    }
+    if over:
+        let_go(connection, kind="pool", names=over, ti_ids=own)
+    keep(connection, kind="pool", kept=choice.kept_pools)
+    if keys := left.own_keys - choice.kept_keys.keys():
+        let_go(connection, kind="key", names=keys, ti_ids=own)
+    keep(connection, kind="key", kept=choice.kept_keys)
 
 
 def _fill_in_keys(connection: psycopg.Connection[Any], asked: Sequence[Ready]) -> None:

@@ -246,6 +246,7 @@ class Ticker:
         held_back = past.held_back(connection, ready, now=now)
         free = [r for r in ready if r.instance.ti_id not in held_back]
         choice = dispatch_attempts.choose(free, room=left, turns=self._turns, now=now)
+        room.note_kept(connection, ready, choice, pools=pools, left=left)
         choice.waiting.update(held_back)
         by_id = {r.instance.ti_id: r for r in ready}
         chosen = [by_id[ti_id] for ti_id in choice.chosen]

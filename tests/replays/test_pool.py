@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.utils import timezone
 
-from scheduler_app.models import Attempt, Audit, KeyLimit, Pool, TaskInstance
+from scheduler_app.models import Attempt, Audit, KeptRoom, KeyLimit, Pool, TaskInstance
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.key_limits import remove_limit, set_limit
 from scheduler_app.operations.pools import change_pool, delete_pool
@@ -273,6 +273,104 @@ def test_many_small_tasks_cannot_overtake_a_large_one_for_ever(
     assert waiting is not None
     assert waiting.wait is not None
     assert waiting.wait["code"] in ("pool_kept", "pool_full")
+
+
+@pytest.mark.parametrize("slots", [4, 1])
+def test_what_is_kept_for_one_holds_for_every_scheduler(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
+    """Two schedulers, each with one of two flows; that of the small tasks always looks first."""
+    monkeypatch.setattr(capacity, "KEPT_AFTER_S", 0.0)
+    Pool.objects.create(name="four", slots=4)
+    keys = tuple(LimitDefinition(key=key, slots=4) for key in ("one", "other"))
+    of_large: dict[str, Any] = {"pool": "four", "pool_slots": 4}
+    of_small: list[dict[str, Any]] = [{"pool": "four"}]
+    if slots == 1:  # it needs two keys, and each of them is taken by a stream of its own
+        of_large = {"limits": keys}
+        of_small = [{"limits": keys[:1]}, {"limits": keys[1:]}]
+    first, small = (
+        [
+            world.run(world.flow(f"{name}{n}", many(number, **one), max_active_tasks=99))
+            for n, one in enumerate(of_small)
+        ]
+        for name, number in (("first", 4), ("small", 40))
+    )
+    large = world.run(world.flow("large", many(1, "big", **of_large)))
+    another = World(world.connection, leases)
+    running = started(world, *first)
+    assert len(running) == 4 * len(small)
+    assert started(another, large) == []
+    for number in range(12):
+        # The oldest of each stream ends by turns: both keys are never free at once by chance.
+        ended = running.pop(number % 2 if slots == 1 else 0)
+        finish(world, [ended])
+        running += started(world, *small)
+        running += started(another, large)
+        if any(message.run_id == large for message in running):
+            break
+    else:
+        raise AssertionError("small ones overtook it for ever")
+    finish(world, running)
+    assert not KeptRoom.objects.exists(), "nothing is kept once it has begun"
+    assert len(started(world, *small)) == 4 * len(small)
+
+
+def test_of_two_that_need_much_who_waits_longer_has_what_is_kept(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two schedulers, with one each; neither waits for the other for ever."""
+    monkeypatch.setattr(capacity, "KEPT_AFTER_S", 0.0)
+    Pool.objects.create(name="four", slots=4)
+    first = world.run(world.flow("first", many(4, pool="four")))
+    small = world.run(world.flow("small", many(40, pool="four"), max_active_tasks=99))
+    runs = [
+        world.run(world.flow(f"large{n}", many(1, "big", pool="four", pool_slots=4)))
+        for n in range(2)
+    ]
+    other = [World(world.connection, leases) for _ in runs]
+    running = started(world, first)
+    for place in (0, 1):
+        assert started(other[place], runs[place]) == []
+    begun: list[int] = []
+    for _ in range(20):
+        if running:
+            finish(world, [running.pop(0)])
+        running += started(world, small)
+        # Who came later looks first.
+        for place in (1, 0):
+            running += started(other[place], runs[place])
+        begun += [m.run_id for m in running if m.run_id in runs and m.run_id not in begun]
+        if len(begun) == 2:
+            break
+    assert begun == runs
+
+
+def test_what_is_kept_is_free_again_when_who_waits_for_it_is_ended(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "KEPT_AFTER_S", 0.0)
+    Pool.objects.create(name="four", slots=4)
+    first = world.run(world.flow("first", many(4, pool="four")))
+    small = world.run(world.flow("small", many(40, pool="four"), max_active_tasks=99))
+    large = world.run(world.flow("large", many(1, "big", pool="four", pool_slots=4)))
+    another = World(world.connection, leases)
+    running = started(world, first)
+    assert started(another, large) == []
+    finish(world, running[:2])
+    assert started(world, small) == [], "kept"
+    waiting = TaskInstance.objects.filter(run_id=small, wait__code="pool_kept").first()
+    assert waiting is not None
+    assert why_of(EVERYTHING, waiting.pk).rule == "pool_kept"
+    terminate_task_instance(ti_id=TaskInstance.objects.get(run_id=large).pk, **WHY)
+    assert len(started(world, small)) == 2
+    # Of a scheduler that is gone nothing is kept for long.
+    gone = world.run(world.flow("gone", many(1, "big", pool="four", pool_slots=4)))
+    assert started(another, gone) == []
+    finish(world, running[2:])
+    late = world.run(world.flow("late", many(4, pool="four")))
+    assert started(world, late) == [], "kept"
+    KeptRoom.objects.update(until_at=timezone.now())
+    assert len(started(world, late)) == 2
 
 
 def test_deferred_task_instances_keep_their_slots_where_the_pool_says_so(world: World) -> None:
