@@ -24,7 +24,12 @@ SECONDS: Final = Path(__file__).with_name("seconds.json")
 KEPT_FROM_S: Final = 2.0  # shorter ones are all alike
 SHORT_S: Final = 0.05  # a test that the table does not know, elsewhere than in acceptance
 WAITING_S: Final = 5.0  # one in acceptance
-WAITING: Final = ("tests/acceptance/", "tests/replays/")
+WAITING: Final = (
+    "tests/acceptance/",
+    "tests/replays/",
+    "tests/integration/executors/",
+    "tests/integration/triggerer/",
+)
 # Files whose tests share nothing: each test by itself.
 APART: Final = frozenset(
     {

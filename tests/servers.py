@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 KEPT: Final = frozenset({"DAYLIGHT_PG_BIN", "DAYLIGHT_ENV"})
 ADDRESSES: Final = ("DATABASE_URL", "BROKER_URL", "CACHE_URL")
-ANSWERS_ONLY: Final = frozenset({"--help", "-h", "--version", "-V", "--fixtures", "--markers"})
+ANSWERS_ONLY: Final = frozenset(
+    {"--help", "-h", "--version", "-V", "--fixtures", "--markers", "--collect-only", "--co"}
+)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Tests that compute keep two cores busy while others wait for processes (tests/order.py). A file's
+# Two that compute keep two cores busy while three wait for processes (tests/order.py). A file's
 # tests stay together, since they may share a stack. Within a file they are shuffled, in the whole suite
 # always alike, so that what was red is red again; a part of it is shuffled anew each time.
-FOUR_AT_A_TIME: Final = ("-n", "4", "--dist", "loadfile", "--randomly-seed=207237166")
+FIVE_AT_A_TIME: Final = ("-n", "5", "--dist", "loadfile", "--randomly-seed=207237166")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,5 +28,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def how_many(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Pytest's arguments for the number of processes: the whole suite runs in four."""
-    return () if arguments else FOUR_AT_A_TIME
+    """Pytest's arguments for the number of processes: the whole suite runs in five."""
+    return () if arguments else FIVE_AT_A_TIME

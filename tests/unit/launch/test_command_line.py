@@ -37,8 +37,8 @@ def test_up_and_test_come_before_the_settings(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [("up", ["--port", "1"]), ("test", ["-k", "x"])]
 
 
-def test_only_the_whole_suite_runs_in_four_processes() -> None:
-    assert run_tests.how_many([])[:4] == ("-n", "4", "--dist", "loadfile")
+def test_only_the_whole_suite_runs_in_five_processes() -> None:
+    assert run_tests.how_many([])[:4] == ("-n", "5", "--dist", "loadfile")
     assert run_tests.how_many(["tests/unit"]) == ()
     assert run_tests.how_many(["-x"]) == ()
 
