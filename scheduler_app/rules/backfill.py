@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from scheduler_app.rules import timetable
+from scheduler_app.rules import past, timetable
 from scheduler_app.rules.errors import InvalidInput
 from scheduler_app.rules.states import RUN_TERMINAL, RunState
 
@@ -62,7 +62,8 @@ def dates_of(
 ) -> list[DataInterval]:
     """The intervals whose logical dates are in the range, bounds included, in the order of their turn.
 
-    Raises ``InvalidInput`` where there is no schedule, no date, or more than are allowed.
+    Raises ``InvalidInput`` where there is no schedule, no date, or more than are allowed; and
+    backwards where a task waits for the run before, which would come after it.
     """
     if first > last:
         raise InvalidInput(
@@ -77,6 +78,12 @@ def dates_of(
             remedy="Trigger runs by hand, each with its logical_date.",
         )
     found = timetable.intervals_between(definition, first=first, last=last, at_most=DATES_MAX + 1)
+    if is_backwards and (asking := past.tasks_with_past(definition)):
+        raise InvalidInput(
+            f"Task {next(iter(asking))} waits for the run before, so that the order of the runs counts.",
+            field="run_backwards",
+            remedy="Leave run_backwards out: the earlier date first.",
+        )
     if len(found) > DATES_MAX:
         raise InvalidInput(
             f"The range has more than {DATES_MAX} dates.",

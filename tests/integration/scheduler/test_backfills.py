@@ -109,6 +109,22 @@ def test_backwards_begins_with_the_newest(
     assert Run.objects.get(pk=run).logical_date == LAST
 
 
+@pytest.mark.parametrize("option", ["depends_on_past", "wait_for_downstream"])
+def test_backwards_is_refused_where_a_task_waits_for_the_run_before(
+    world: World, raw: psycopg.Connection[Any], flow: Flow, option: str
+) -> None:
+    version = flow.current_version
+    assert version is not None
+    version.definition["tasks"][0][option] = True
+    version.save()
+    for dry_run in (True, False):
+        with pytest.raises(InvalidInput, match="waits for the run before") as refused:
+            ask(run_backwards=True, dry_run=dry_run)
+        assert refused.value.extra["field"] == "run_backwards"
+    ask()
+    assert Backfill.objects.count() == 1
+
+
 @pytest.mark.parametrize(
     ("reprocess", "first", "second", "third"),
     [
