@@ -20,7 +20,7 @@ from scheduler_app.authoring.mapping import (
 from scheduler_app.authoring.signatures import of_function
 from scheduler_app.authoring.sources import MapSource
 from scheduler_app.authoring.template import Template
-from scheduler_app.authoring.wiring import Step, leaves_in, steps_in, with_results
+from scheduler_app.authoring.wiring import Step, leaves_in, steps_in, uncalled_in, with_results
 from scheduler_app.rules import graph, retry
 from scheduler_app.rules.definition import TaskDefinition, TriggerRule
 from scheduler_app.rules.errors import InvalidInput
@@ -275,6 +275,12 @@ class TaskCall(Step):
                     "Write .map(...) or .expand(...) of the task.",
                     self.place,
                 )
+        for one in uncalled_in(self.body.arguments()):
+            raise refuse(
+                f"Task {self.name!r} is given {one!r} itself, which was not called.",
+                "Write the brackets of the call behind it, so that the result is passed.",
+                self.place,
+            )
         for step in () if self.mapping is None else self.mapping.steps:
             self._check_flow(step)
         fields = {**self.defaults, **self.options, "task_id": self.name}

@@ -21,7 +21,7 @@ from scheduler_app.authoring.faults import (
 from scheduler_app.authoring.mapping import DICTS, live_mapping, refuse_unnamed, written_dicts
 from scheduler_app.authoring.options import BadOption, check_options
 from scheduler_app.authoring.task import TaskFunction
-from scheduler_app.authoring.wiring import Step, steps_in, with_results
+from scheduler_app.authoring.wiring import Step, Uncalled, steps_in, with_results
 from scheduler_app.rules import definition
 from scheduler_app.rules.callbacks import OF_GROUP
 from scheduler_app.rules.definition import GroupDefinition, TriggerRule
@@ -215,7 +215,7 @@ class GroupMaker:
         return GroupFunction(function, self._options, self._place)
 
 
-class GroupFunction(Generic[P]):
+class GroupFunction(Uncalled, Generic[P]):
     """A function made into a group: calling it in a flow body adds the group with its tasks."""
 
     def __init__(
@@ -333,7 +333,7 @@ def group(first: str | Callable[..., Any] | None = None, /, **options: Unpack[Gr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialGroup:
+class PartialGroup(Uncalled):
     """A group with some arguments given, which are the same for all of its mapped instances."""
 
     function: GroupFunction[Any]

@@ -41,7 +41,7 @@ from scheduler_app.authoring.signatures import (
     without_ctx,
     yields,
 )
-from scheduler_app.authoring.wiring import Step
+from scheduler_app.authoring.wiring import Step, Uncalled
 from scheduler_app.rules.roles import Role
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ R = TypeVar("R")
 FunctionT = TypeVar("FunctionT", bound="TaskFunction[..., Any]")
 
 
-class TaskFunction(Generic[P, R]):
+class TaskFunction(Uncalled, Generic[P, R]):
     """A function made into a task: calling it in a flow body adds a task to the flow."""
 
     def __init__(self, function: Callable[..., R], options: Mapping[str, object], place: Place):
@@ -181,7 +181,7 @@ class TaskFunction(Generic[P, R]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partial(Generic[R]):
+class Partial(Uncalled, Generic[R]):
     """A task with some arguments given, which are the same for all of its mapped instances."""
 
     function: TaskFunction[Any, R]
@@ -526,7 +526,7 @@ class Task(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialClass:
+class PartialClass(Uncalled):
     """A class task with some arguments and options given."""
 
     kind: type[Task]

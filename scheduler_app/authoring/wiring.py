@@ -113,6 +113,12 @@ class Step:
         )
 
 
+class Uncalled:
+    """What makes a task or a group where it is called: by itself it stands for no result."""
+
+    __slots__ = ()
+
+
 _LEAVES: Final = (Step, Template, Part)
 
 
@@ -132,6 +138,15 @@ def leaves_in(value: object, place: Place | None = None) -> Iterator[Leaf]:
         yield value
     elif isinstance(value, _CONTAINERS):
         yield from _walk(value, 1, place)
+
+
+def uncalled_in(value: object) -> Iterator[object]:
+    """Every task or group in the value, at any depth, that is named there and was not called."""
+    if isinstance(value, Uncalled) or (isinstance(value, type) and issubclass(value, Step)):
+        yield value
+    elif isinstance(value, _CONTAINERS):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from uncalled_in(one)
 
 
 def with_results(value: Any, result_of: Callable[[Leaf], object]) -> Any:

@@ -175,7 +175,10 @@ def waiters(
 
 
 def before(*, ti: int) -> int:
-    """How many task instances wait for its pool with a higher priority, or as high and for longer."""
+    """How many wait for its pool with a higher priority, or as high, in its flow and for longer.
+
+    Flows take turns at equal priority: how long those of others have waited says nothing.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_BEFORE, {"ti": ti, "codes": list(_CONTENDED)})
         (number,) = cursor.fetchone()
@@ -191,10 +194,12 @@ _CONTENDED: Final = (
 _BEFORE: Final = """
 SELECT count(*) FROM task_instance i JOIN task_instance w ON w.is_open AND w.pool = i.pool
   JOIN run r ON r.id = w.run_id AND r.is_active AND r.filter_code IS NULL
+  JOIN run o ON o.id = i.run_id
  WHERE i.id = %(ti)s AND w.id <> i.id AND w.held_by IS NULL AND w.filter_code IS NULL
    AND w.state IN ('scheduled', 'up_for_retry', 'up_for_reschedule')
    AND w.wait->>'code' = ANY(%(codes)s::text[])
-   AND (-w.priority, w.wait->>'since', w.id) < (-i.priority, i.wait->>'since', i.id)
+   AND (w.priority > i.priority OR (w.priority = i.priority AND r.flow_id = o.flow_id
+        AND (w.wait->>'since', w.id) < (i.wait->>'since', i.id)))
 """
 
 

@@ -30,7 +30,7 @@ class Why:
     since: datetime | None = None  # how long it has waited for room
     holders: Sequence[Holder] = ()  # who holds what it waits for, longest first: some of them
     holders_total: int = 0
-    before: int = 0  # how many wait for the same pool and come first
+    before: int = 0  # how many wait for the same pool and come first in any case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +382,7 @@ def _waits_for_room(facts: Facts) -> Why:
         held = f"; {_workers(facts)}"
     if facts.before:
         others = "1 other that waits" if facts.before == 1 else f"{facts.before} others that wait"
-        held += f"; {others} for this pool with a higher priority, or for longer, come{'s' if facts.before == 1 else ''} first"
+        held += f"; {others} for this pool with a higher priority, or in its flow for longer, come{'s' if facts.before == 1 else ''} first"
     return Why(
         rule=str(facts.wait_code),
         sentence=f"{detail.rstrip('.')}{since}{held}.",

@@ -608,3 +608,9 @@ def test_what_waits_stands_in_order_and_page_by_page(world: World) -> None:
     assert found.rows[0].since <= timezone.now() + timedelta(seconds=5)
     with pytest.raises(InvalidInput, match="limit: 0"):
         slots.holders(EVERYTHING, slots.Slots(pool="one"), limit=0)
+    other = world.run(world.flow("g", [TaskDefinition(task_id="t9", pool="one", priority=1)]))
+    world.tick(other)
+    last = slots.waiters(EVERYTHING, pool="one").rows[-1]
+    assert (last.task_id, slots.before(ti=last.ti)) == ("t9", 2), (
+        "flows take turns: t0 may come later"
+    )

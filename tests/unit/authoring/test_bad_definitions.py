@@ -35,6 +35,31 @@ def faults(folder: Path, source: str) -> list[Fault]:
 
 # source after HEAD, the line of the fault in the file, words of the message, words of the remedy
 BAD = {
+    "a task that was not called": (
+        "@flow\ndef f():\n    b(a)",
+        9,
+        "Task 'b' is given <task function a> itself, which was not called",
+        "the brackets of the call",
+    ),
+    "a task that was not called, in a list": (
+        "@flow\ndef f():\n    b({'x': [a(), a.partial(x=2)]})",
+        9,
+        "itself, which was not called",
+        "the brackets of the call",
+    ),
+    "a class task that was not made": (
+        "class C(Task):\n    def execute(self, ctx): ...\n@flow\ndef f():\n    b((C,))",
+        11,
+        "Task 'b' is given <class",
+        "the brackets of the call",
+    ),
+    "a group that was not called": (
+        "from scheduler_app.authoring import group\n@group\ndef g():\n    a()\n@flow\ndef f():\n"
+        "    g() >> b(g)",
+        13,
+        "Task 'b' is given <group function g> itself",
+        "the brackets of the call",
+    ),
     "unknown option": (
         "@task(retrys=1)\ndef c(): ...\n@flow\ndef f():\n    c()",
         7,
