@@ -259,7 +259,7 @@ def log_of(message: Message) -> bytes:
     return b"".join(bytes(chunk.data) for chunk in chunks)
 
 
-def wait_until(condition: Callable[[], Any], *, within_s: float = 10.0) -> Any:
+def wait_until(condition: Callable[[], Any], *, within_s: float = 30.0) -> Any:
     """The first true value of ``condition``; fails without one.
 
     Asked ever more seldom, so that a long wait costs no core: after a twentieth of the time so far.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.nurseries import Nurseries, Process
 
 TTL_S = 3.0  # heartbeats each second, dead after four
+SOON_S = 60.0  # on a loaded machine; a tenth of it on an idle one
 
 HEAD = """
     import asyncio, os, sys, time
@@ -97,7 +98,7 @@ class Post:
         environ.pop("DJANGO_SETTINGS_MODULE", None)
         process = self.nurseries.start("triggerer", *arguments, environ=environ, log=self.log)
         self.processes.append(process)
-        wait_until(lambda: Job.objects.filter(kind="triggerer", pid=process.pid), within_s=30)
+        wait_until(lambda: Job.objects.filter(kind="triggerer", pid=process.pid), within_s=SOON_S)
         return process
 
     def end(self) -> None:
@@ -108,7 +109,7 @@ class Post:
                 process.terminate()
         for process in self.processes:
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=SOON_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -146,7 +147,7 @@ class Post:
         log = self.folder / "log"
         return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
-    def fired(self, message: Message, *, within_s: float = 10.0) -> Trigger:
+    def fired(self, message: Message, *, within_s: float = SOON_S) -> Trigger:
         """The trigger of this task once it no longer waits."""
 
         def look() -> Trigger | None:

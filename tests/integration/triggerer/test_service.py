@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from scheduler_app.models import Incident, Job, Run, Trigger
 from scheduler_app.rules import values
 from scheduler_app.transitions.trigger import Fire, fire
-from tests.integration.triggerer.conftest import TTL_S, Post, flow_that_waits
+from tests.integration.triggerer.conftest import SOON_S, TTL_S, Post, flow_that_waits
 from tests.workshop import wait_until
 
 if TYPE_CHECKING:
     from scheduler_app.transitions.attempt import Message
 
 
-def _event(post: Post, message: Message, *, within_s: float = 10.0) -> Any:
+def _event(post: Post, message: Message, *, within_s: float = SOON_S) -> Any:
     """The event that the task resumes with, once its trigger has fired."""
     trigger = post.fired(message, within_s=within_s)
     assert trigger.state == "fired", trigger.payload
@@ -33,7 +33,7 @@ def _event(post: Post, message: Message, *, within_s: float = 10.0) -> Any:
     return values.decode(ti.next_kwargs["event"])
 
 
-def _error(post: Post, message: Message, *, within_s: float = 10.0) -> dict[str, Any]:
+def _error(post: Post, message: Message, *, within_s: float = SOON_S) -> dict[str, Any]:
     """The error that the task resumes with."""
     trigger = post.fired(message, within_s=within_s)
     assert trigger.state == "failed", trigger.payload
@@ -265,7 +265,7 @@ def test_a_trigger_that_blocks_the_loop_is_named_and_goes_on_by_itself(post: Pos
     wait_until(lambda: any(line[1] == "plain" for line in post.noted()))
     post.open("a")
     assert _event(post, gates["a"], within_s=1.5) == "a", "the others go on"
-    assert _event(post, message, within_s=20) == "through"
+    assert _event(post, message, within_s=SOON_S) == "through"
     pids = [int(line[2]) for line in post.noted() if line[:2] == ["start", "plain"]]
     assert pids[0] == process.pid
     assert len(pids) == 2
@@ -279,7 +279,7 @@ def test_a_trigger_that_blocks_the_loop_is_named_and_goes_on_by_itself(post: Pos
 def test_a_task_that_a_trigger_started_is_known_as_its(post: Post) -> None:
     post.start(DAYLIGHT_TRIGGER_BLOCK_S="0.3")
     message = post.wait_for(flow_that_waits(BLOCKS, f'Blocks({str(post.folder)!r}, "task")'))
-    assert _error(post, message, within_s=20)["message"] == "through"
+    assert _error(post, message, within_s=SOON_S)["message"] == "through"
     assert Trigger.objects.get().block_count == 1
 
 
@@ -289,12 +289,12 @@ def test_a_trigger_that_no_exception_reaches_ends_its_triggerer_once_and_no_othe
     process = post.start(DAYLIGHT_TRIGGER_BLOCK_S="0.3")
     message = post.wait_for(flow_that_waits(BLOCKS, f'Blocks({str(post.folder)!r}, "deaf")'))
     gates = post.gates("a")
-    assert process.wait(timeout=10) == 70
+    assert process.wait(timeout=SOON_S) == 70
     assert Incident.objects.filter(message__contains="could not be interrupted").count() == 1
     heir = post.start(DAYLIGHT_TRIGGER_BLOCK_S="0.3")
     post.open("a")
-    assert _event(post, gates["a"], within_s=3 * TTL_S) == "a"
-    assert _event(post, message, within_s=20) == "through"
+    assert _event(post, gates["a"], within_s=SOON_S) == "a"
+    assert _event(post, message, within_s=SOON_S) == "through"
     assert heir.poll() is None
     assert Trigger.objects.get(ti_id=message.ti_id).block_count == 1
 
@@ -311,12 +311,12 @@ def test_a_trigger_that_ends_its_process_ends_one_triggerer_and_then_only_itself
             os._exit(9)
 """
     message = post.wait_for(flow_that_waits(body, "Dies()"))
-    assert process.wait(timeout=10) == 9
+    assert process.wait(timeout=SOON_S) == 9
     heir = post.start()
-    error = _error(post, message, within_s=5 * TTL_S)
+    error = _error(post, message, within_s=SOON_S)
     assert "ended with 9" in error["message"]
     post.open("a")
-    assert _event(post, gates["a"], within_s=3 * TTL_S) == "a"
+    assert _event(post, gates["a"], within_s=SOON_S) == "a"
     assert heir.poll() is None
     # Beside it may stand that no scheduler beats, of which there is none here.
     assert (
@@ -331,7 +331,7 @@ def test_what_a_killed_triggerer_watched_is_watched_by_another_and_fires_once(po
     two = post.start()
     one.kill()
     one.wait()
-    wait_until(lambda: post.watched_by(two) == 3, within_s=3 * TTL_S)
+    wait_until(lambda: post.watched_by(two) == 3, within_s=SOON_S)
     post.open("a", "b", "c")
     for name, message in waiting.items():
         assert _event(post, message) == name
@@ -347,8 +347,8 @@ def test_a_triggerer_that_stops_hands_over_at_once(post: Post) -> None:
     wait_until(lambda: len(post.noted()) == 2)
     two = post.start()
     one.send_signal(signal.SIGTERM)
-    wait_until(lambda: post.watched_by(two) == 2, within_s=TTL_S / 2)
-    assert one.wait(timeout=10) == 0
+    wait_until(lambda: post.watched_by(two) == 2, within_s=TTL_S)
+    assert one.wait(timeout=SOON_S) == 0
     assert Job.objects.get(pid=one.pid).state == "ended"
 
 
@@ -358,10 +358,10 @@ def test_a_stalled_triggerer_loses_its_triggers_and_drops_them_when_it_wakes(pos
     wait_until(lambda: len(post.noted()) == 2)
     two = post.start()
     one.send_signal(signal.SIGSTOP)
-    wait_until(lambda: post.watched_by(two) == 2, within_s=3 * TTL_S)
+    wait_until(lambda: post.watched_by(two) == 2, within_s=SOON_S)
     wait_until(lambda: len(post.noted()) == 4)
     one.send_signal(signal.SIGCONT)
-    wait_until(lambda: Job.objects.get(pid=one.pid).detail.get("watched") == 0, within_s=2 * TTL_S)
+    wait_until(lambda: Job.objects.get(pid=one.pid).detail.get("watched") == 0, within_s=SOON_S)
     post.open("a", "b")
     for name, message in waiting.items():
         assert _event(post, message) == name
@@ -391,9 +391,7 @@ def test_the_code_of_a_trigger_that_somebody_else_fired_is_ended(post: Post) -> 
         fires=[Fire(trigger_id=trigger.pk, state="fired", payload={"event": "by hand"})],
     )
     assert _event(post, message) == "by hand"
-    wait_until(
-        lambda: Job.objects.get(pid=process.pid).detail.get("watched") == 0, within_s=2 * TTL_S
-    )
+    wait_until(lambda: Job.objects.get(pid=process.pid).detail.get("watched") == 0, within_s=SOON_S)
     post.open("a")
     assert [line[0] for line in post.noted()] == ["start"]
 

@@ -160,7 +160,7 @@ class Main:
 @pytest.fixture
 def main(workshop: Workshop, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Main]:
     settings.HEARTBEAT_INTERVAL_S = 0.1
-    monkeypatch.setattr(beats, "STOP_GRACE_S", 0.5)
+    monkeypatch.setattr(beats, "STOP_GRACE_S", 1.0)
     monkeypatch.setattr(beats, "LOOK_INTERVAL_S", 0.05)
     made = Main(workshop)
     made.witness.start()
@@ -209,7 +209,7 @@ def test_an_attempt_that_is_no_longer_wanted_is_stopped_by_an_exception(
     lose(
         workshop.connection, attempt_ids=[message.attempt_id], dead_after_s=0, budget=3, source="t"
     )
-    outcome = child.outcome(within_s=10)
+    outcome = child.outcome(within_s=30)
     assert (outcome.what, outcome.outcome) == ("reported", "terminated")
     assert "Stopped: the attempt is no longer wanted (it is ended)" in workshop.printed(message)
     assert workshop.attempt(message).outcome == "lost"
@@ -221,7 +221,7 @@ def test_an_attempt_that_somebody_asked_to_stop_fails_with_that_reason(
 ) -> None:
     message, child = main.start(SLOW)
     Attempt.objects.filter(pk=message.attempt_id).update(stop_reason="ada stopped it")
-    assert child.outcome(within_s=10).outcome == "terminated"
+    assert child.outcome(within_s=30).outcome == "terminated"
     attempt = workshop.attempt(message)
     assert attempt.outcome == "terminated"
     assert (attempt.outcome_reason or "").startswith("ada stopped it. Its code ended at the exce")
@@ -234,7 +234,7 @@ def test_a_deaf_task_that_was_asked_to_stop_is_killed_after_the_grace(
     message, child = main.start(DEAF)
     time.sleep(0.3)
     Attempt.objects.filter(pk=message.attempt_id).update(stop_reason="ada stopped it")
-    assert child.status(within_s=10) == -signal.SIGKILL
+    assert child.status(within_s=30) == -signal.SIGKILL
     attempt = wait_until(
         lambda: Attempt.objects.filter(pk=message.attempt_id, state="ended").first()
     )
@@ -252,7 +252,7 @@ def test_a_task_that_ignores_its_time_limit_is_killed_and_may_be_retried(
 ) -> None:
     source = DEAF.replace("retry_delay=0", "retry_delay=0, timeout=0.3")
     message, child = main.start(source)
-    assert child.status(within_s=10) == -signal.SIGKILL
+    assert child.status(within_s=30) == -signal.SIGKILL
     ti = wait_until(
         lambda: TaskInstance.objects.filter(pk=message.ti_id).exclude(state="running").first()
     )
@@ -293,7 +293,7 @@ def test_a_child_that_hangs_with_a_second_delivery_is_killed_and_the_first_goes_
     main.witness.accepted(second.pid, str(message.attempt_id))
     (execution,) = [one for one in main.witness.executions() if one.pid == second.pid]
     main.beats.ask_to_stop(execution, why="too late", grace_s=0.1)
-    assert second.status(within_s=10) != 0
+    assert second.status(within_s=30) != 0
     (event,) = wait_until(lambda: workshop.events(message))
     assert event.verdict_code == "duplicate_delivery"
     assert workshop.attempt(message).state == "running"
