@@ -46,6 +46,7 @@ class Field:
     hint: str = ""
     choices: Sequence[tuple[str, str]] = ()  # value, words
     rows: int = 0  # of a text of several lines; 0: one line
+    is_secret: bool = False  # is not shown while it is typed, nor ever again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ EXPORTED: Final = frozenset(
         "pools",
         "limits",
     }
-    | {"variables", "variable changes"}
+    | {"variables", "variable changes", "connections"}
     | {"lease events", "take-overs", "take-over items", "inquiries"}
     | {"records", "ghosts", "ghost audits", "incidents", "backfills", "backfill dates"}
 )
@@ -50,6 +50,7 @@ WORDS: Final = {
     "is_set": "set by an operator",
     "waits": "somebody waits",
     "noun": "record",
+    "conn_type": "type",
     "at_gte": "from",
     "at_lte": "until",
 }

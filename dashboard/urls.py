@@ -11,6 +11,7 @@ from dashboard.views import (
     backfills,
     clear,
     clear_batch,
+    connections,
     executor_events,
     filtered,
     flows,
@@ -174,6 +175,21 @@ urlpatterns = [
     path("limits/edit/<path:key>/", key_limits.limit_edit, name="limit_edit"),
     path("limits/remove/<path:key>/", key_limits.limit_remove, name="limit_remove"),
     path("limits/of/<path:key>/", key_limits.limit_detail, name="limit_detail"),
+    path("connections/", connections.connection_list, name="connection_list"),
+    path("connections/new/", connections.connection_new, name="connection_new"),
+    path(
+        "connections/edit/<str:connection_id>/", connections.connection_edit, name="connection_edit"
+    ),
+    path(
+        "connections/delete/<str:connection_id>/",
+        connections.connection_delete,
+        name="connection_delete",
+    ),
+    path(
+        "connections/of/<str:connection_id>/",
+        connections.connection_detail,
+        name="connection_detail",
+    ),
     path("variables/", variables.variable_list, name="variable_list"),
     path("variables/new/", variables.variable_new, name="variable_new"),
     path("variables/<path:key>/edit/", variables.variable_edit, name="variable_edit"),

@@ -21,6 +21,7 @@ from scheduler_app.models import (
     BackfillDate,
     Bundle,
     Case,
+    Connection,
     ExecutorEvent,
     Flow,
     FlowVersion,
@@ -413,6 +414,9 @@ def make_rest() -> None:
     make_take_over(attempt=found, at_s=(moment - START).total_seconds())
     KeyLimit.objects.create(key="customer:*", slots=2, description="what their gateway bears")
     Variable.objects.create(key="limit", value=[1, 2], updated_at=moment, updated_by="ana")
+    Connection.objects.create(
+        connection_id="warehouse", conn_type="postgres", extra_keys=["role"], updated_at=moment
+    )
     VariableChange.objects.create(
         key="limit", version=1, at=moment, actor="ana", action="created", after=[1, 2]
     )

@@ -15,6 +15,7 @@ from scheduler_app.api import (
     backfills,
     cases,
     clear,
+    connections,
     evidence,
     executor_events,
     flows,
@@ -179,6 +180,12 @@ V1: list[URLPattern | URLResolver] = [
     *listed("limits", key_limits.KeyLimitList, "<path:key>", key_limits.KeyLimitDetail),
     path("task-instances/<int:ti>/holders/", task_instances.TaskInstanceHolders.as_view()),
     path("variables/<path:key>/increment/", variables.VariableIncrement.as_view()),
+    *listed(
+        "connections",
+        connections.ConnectionList,
+        "<str:connection_id>",
+        connections.ConnectionDetail,
+    ),
     *listed("variables", variables.VariableList, "<path:key>", variables.VariableDetail),
     *listed(
         "variable-changes",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from django.conf import settings
 from django.db import connection, transaction
 
+from scheduler_app.hints.notices import Notices
 from scheduler_app.operations.reasons import check_reason
 from scheduler_app.processes import connections
 from scheduler_app.rules import connections as rules
@@ -18,6 +20,10 @@ from scheduler_app.transitions.audit import record_audit
 if TYPE_CHECKING:
     from scheduler_app.transitions.connection import StoredConnection
 
+TOPICS: Final = ("connections",)
+
+_notices = Notices(settings.CACHE_URL)
+
 
 def set_connection(
     *,
@@ -26,12 +32,14 @@ def set_connection(
     reason: str,
     must_be_new: bool = False,
     must_exist: bool = False,
+    expected_version: int | None = None,
     **said: Any,
 ) -> bool:
     """The connection is as ``said``; what is not said of it stays. Whether it was made.
 
     ``said`` has fields of ``ConnectionParts``. A password or an extra that is masked stays too, so
-    that what was read can be written back. Raises ``InvalidInput``, ``NotFound`` and ``Conflict``.
+    that what was read can be written back. With ``expected_version`` it is changed only if that is
+    what is there. Raises ``InvalidInput``, ``NotFound`` and ``Conflict``.
     """
     why = check_reason(reason)
     rules.check_id(connection_id)
@@ -43,6 +51,10 @@ def set_connection(
             raise _not_there(connection_id)
         if row is not None and must_be_new:
             raise _is_there(connection_id)
+        version = 0 if row is None else row.version
+        if expected_version is not None and expected_version != version:
+            message = f"Connection {connection_id!r} has moved: version {version}, not {expected_version}."
+            raise Conflict(message, version=version)
         before = ConnectionParts() if row is None else connections.opened(row)
         if said.get("password") == rules.MASK:
             del said["password"]
@@ -74,6 +86,7 @@ def set_connection(
                 ),
             },
         )
+        transaction.on_commit(lambda: _notices.changed(TOPICS))
     return row is None
 
 
@@ -96,6 +109,7 @@ def delete_connection(*, connection_id: str, actor: str, reason: str) -> None:
             reason=why,
             before=_told(row),
         )
+        transaction.on_commit(lambda: _notices.changed(TOPICS))
 
 
 def reveal_connection(*, connection_id: str, actor: str, reason: str) -> ConnectionParts:

@@ -500,6 +500,13 @@ class VariableChangeFilter(ListFilter):
     at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
 
 
+def _connections_with(texts: tuple[str, ...]) -> Q:
+    kept = Q()
+    for text in texts:
+        kept |= Q(connection_id__icontains=text)
+    return kept
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFilter(ListFilter):
     """Which connections."""
@@ -508,9 +515,12 @@ class ConnectionFilter(ListFilter):
     ORDER_DEFAULT: ClassVar[str] = "connection_id"
 
     connection_id: tuple[str, ...] = field(default=(), metadata=text_of("connection_id"))
+    q: tuple[str, ...] = field(default=(), metadata=text_by(_connections_with))  # part of the id
     conn_type: tuple[str, ...] = field(default=(), metadata=text_of("conn_type"))
     host: tuple[str, ...] = field(default=(), metadata=text_of("host"))
     updated_by: tuple[str, ...] = field(default=(), metadata=text_of("updated_by"))
+    updated_at_gte: datetime | None = field(default=None, metadata=moment("updated_at__gte"))
+    updated_at_lte: datetime | None = field(default=None, metadata=moment("updated_at__lte"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

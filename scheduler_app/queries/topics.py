@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOPIC_LENGTH_MAX: Final = 300  # characters; a flow id has 250
 # Lists that hold rows of many flows: that one of them changed says nothing about any flow.
 OF_EVERYONE: Final = frozenset({"home", "flows", "runs", "incidents", "reviews", "backfills"})
-OF_NO_FLOW: Final = frozenset({"leases", "jobs", "pools", "ghosts", "variables"})
+OF_NO_FLOW: Final = frozenset({"leases", "jobs", "pools", "ghosts", "variables", "connections"})
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 

@@ -37,6 +37,7 @@ PATHS = [
     "limits",
     "variables",
     "variable-changes",
+    "connections",
     "cases",
     "reviews",
     "freezes",
@@ -180,6 +181,7 @@ def test_nobody_reads_without_a_login(stranger: Client, path: str) -> None:
         not in {
             ("executor-events", "post"),  # the door for executors from outside
             ("variables", "post"),  # makes one
+            ("connections", "post"),
             ("pools", "post"),
         }
     ],

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 OPEN = {"login", "logout", "set_look"}
 ARGUMENTS = {
     "key": "limit",
+    "connection_id": "warehouse",
     "task_id": "clean",
     "take_over": 1,
     "batch_id": "01a22832-83ed-728a-be99-43049e895bf7",

@@ -27,6 +27,7 @@ from scheduler_app.models import (
     TaskInstance,
 )
 from scheduler_app.operations.backfill import create_backfill
+from scheduler_app.operations.connections import set_connection
 from scheduler_app.operations.key_limits import set_limit
 from scheduler_app.operations.variables import set_variable
 from scheduler_app.queries import exports, nouns, topics
@@ -53,7 +54,7 @@ NO_PAGES = {
     "run_by_key", "attempt_log", "record_reviewed", "record_unreviewed",
     "incident_acknowledge",
     "flow_backfill", "backfill_pause", "backfill_unpause", "backfill_cancel", "backfill_limit",
-    "variable_new", "variable_edit", "variable_delete", "limit_new", "limit_edit", "limit_remove",  # forms
+    "variable_new", "variable_edit", "variable_delete", "connection_new", "connection_edit", "connection_delete", "limit_new", "limit_edit", "limit_remove",  # forms
     "runs_mark", "task_instances_mark", "runs_clear", "task_instances_clear", "runs_freeze",
     "task_instances_terminate", "pool_new", "pool_edit", "pool_delete", "task_instances_freeze", "clear_batch", "clear_undo",  # need a selection, or what came of one
     "task_instance_retry",
@@ -111,6 +112,9 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         reason="for the walk",
     )
     set_variable(key="limit", value=[1, 2], actor="ana", reason="for the walk")
+    set_connection(
+        connection_id="warehouse", conn_type="postgres", actor="ana", reason="for the walk"
+    )
     set_limit(key="limit", slots=2, actor="ana", reason="for the walk")
     mapped = TaskInstance.objects.get(pk=scene.retried)
     # One instance: the page of a run has one row for all of a mapped task.
@@ -125,6 +129,7 @@ def values(scene: Scene, world: World) -> dict[str, Any]:
         "ti": scene.retried,
         "task_id": mapped.task_id,
         "name": "default",
+        "connection_id": "warehouse",
         "event": event.pk,
         "attempt_id": attempt.pk,
         "job_id": world.worker,
