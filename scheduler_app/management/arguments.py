@@ -31,7 +31,7 @@ def add_filtered(parser: ArgumentParser) -> None:
 
 
 def add_list_options(parser: ArgumentParser) -> None:
-    """The verb answers with one page of a list."""
+    """The verb answers with one page of a list, and says how to get the next one."""
     add_json(parser)
     add_filtered(parser)
     parser.add_argument(
@@ -46,13 +46,35 @@ def add_list_options(parser: ArgumentParser) -> None:
         default="",
         help="by what, as the API takes it; --order=-NAME: the greatest or newest first",
     )
+    parser.add_argument(
+        "--where",
+        metavar="NAME=VALUE",
+        type=_condition,
+        action="append",
+        default=[],
+        help="only rows that this filter of the API keeps, as state=failed; may be repeated",
+    )
+    parser.add_argument(
+        "--cursor",
+        metavar="TEXT",
+        default="",
+        help="the page that begins there, as the page before said; with the same options otherwise",
+    )
 
 
-def ordered(asked: FilterT, options: dict[str, Any]) -> FilterT:
-    """The filter in the order that was asked for. Raises ``InvalidInput``, naming the orders."""
-    if not options["order"]:
-        return asked
-    return type(asked).from_query({**asked.to_query(), "order": options["order"]})
+def as_asked(asked: FilterT, options: dict[str, Any]) -> FilterT:
+    """The filter with the order, page and filters that were asked for besides.
+
+    Raises ``InvalidInput``, naming the orders or filters that there are.
+    """
+    query = asked.to_query()
+    for name in ("order", "cursor"):
+        if options[name]:
+            query[name] = [options[name]]
+    given: dict[str, list[str]] = {}
+    for name, value in options["where"]:
+        given.setdefault(name, []).append(value)
+    return type(asked).from_query({**query, **given})
 
 
 def lens(options: dict[str, Any]) -> Lens:
@@ -117,6 +139,13 @@ def actor() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name, as in some containers
         return "command line"
+
+
+def _condition(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ArgumentTypeError(f"{text} is no NAME=VALUE, as state=failed")
+    return name, value
 
 
 def _limit(text: str) -> int:

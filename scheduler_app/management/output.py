@@ -13,7 +13,8 @@ from scheduler_app.queries.list_filter import Lens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from scheduler_app.queries.lens import Counts
+    from scheduler_app.queries.lens import Counts, Page
+    from scheduler_app.queries.slots import Places
 
 
 def fail(line: str, code: int = 1) -> NoReturn:
@@ -45,6 +46,39 @@ def cell(value: object) -> str:
 def as_json(value: object) -> str:
     """The value as JSON; rows by their field names, times as ISO 8601."""
     return json.dumps(value, default=_plain, ensure_ascii=False, indent=2)
+
+
+def page_as_json(page: Page[Any]) -> str:
+    """The page of a list as JSON: its rows, where the next one begins (null: nowhere), and the counts of all."""
+    counts = page.counts
+    return as_json(
+        {
+            "results": page.rows,
+            "next_cursor": page.next_cursor or None,
+            "counts": {
+                "shown": counts.shown,
+                "filtered": counts.filtered,
+                "total": counts.total,
+                "by_reason": counts.by_reason,
+                "exact": counts.exact,
+            },
+        }
+    )
+
+
+def told_page(page: Page[Any], noun: str, *, lens: Lens) -> str:
+    """How many rows there are in all, and how to get the next page where there is one."""
+    line = told(page.counts, noun, lens=lens)
+    if page.next_cursor:
+        line += f"\n{len(page.rows)} are on this page; the next: --cursor={page.next_cursor}"
+    return line
+
+
+def told_places(found: Places[Any], sentence: str) -> str:
+    """The sentence, and how to get the next page where there is one."""
+    if found.next_offset is None:
+        return sentence
+    return f"{sentence}\n{len(found.rows)} are on this page; the next: --offset {found.next_offset}"
 
 
 def told(counts: Counts, noun: str, *, lens: Lens) -> str:

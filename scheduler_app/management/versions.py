@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.color import supports_color
 
-from scheduler_app.management.arguments import add_json, add_list_options, lens, ordered
-from scheduler_app.management.output import as_json, cell, table, told
+from scheduler_app.management.arguments import add_json, add_list_options, as_asked
+from scheduler_app.management.output import as_json, cell, page_as_json, table, told_page
 from scheduler_app.queries import flow_versions, flows, version_diffs
 from scheduler_app.queries.filters import FlowVersionFilter
 from scheduler_app.queries.scope import EVERYTHING
@@ -69,9 +69,10 @@ def versions(options: dict[str, Any]) -> str:
     """The versions of the flow, newest first."""
     flow = flows.one(EVERYTHING, options["flow_id"])
     asked = FlowVersionFilter(flow_id=(flow.flow_id,), limit=options["limit"], order="-id")
-    page = flow_versions.page(ordered(asked, options), EVERYTHING)
+    asked = as_asked(asked, options)
+    page = flow_versions.page(asked, EVERYTHING)
     if options["json"]:
-        return as_json(page.rows)
+        return page_as_json(page)
     headings = ("VERSION", "STORED", "DIGEST", "SOURCE", "")
     lines = [
         (
@@ -83,7 +84,7 @@ def versions(options: dict[str, Any]) -> str:
         )
         for row in page.rows
     ]
-    return f"{table(headings, lines)}\n\n{told(page.counts, 'versions', lens=lens(options))}"
+    return f"{table(headings, lines)}\n\n{told_page(page, 'versions', lens=asked.filtered)}"
 
 
 def diff(options: dict[str, Any]) -> tuple[str, bool]:

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from django.contrib.auth.models import User
-from django.db.models import F
 from django.utils.crypto import constant_time_compare
 
 from scheduler_app.models import ApiToken
-from scheduler_app.queries import shown
+from scheduler_app.queries import lens, shown
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from django.db.models import QuerySet
+
+    from scheduler_app.queries.filters import TokenFilter
+    from scheduler_app.queries.scope import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +31,23 @@ class TokenRow:
     expires_at: datetime
 
 
-def live() -> list[TokenRow]:
-    """The tokens that have not run out, newest first."""
-    rows = ApiToken.objects.filter(expires_at__gt=shown.CLOCK).order_by("-id")
-    return [
-        TokenRow(**row)
-        for row in rows.values("id", "created_at", "expires_at", username=F("user__username"))
-    ]
+def _rows(scope: Scope) -> QuerySet[ApiToken]:
+    live = ApiToken.objects.filter(expires_at__gt=shown.CLOCK)
+    return scope.shared(live.annotate(filter_code=lens.NEVER_FILTERED))
+
+
+NOUN: Final[lens.Noun[TokenRow]] = lens.Noun(
+    name="tokens",
+    model=ApiToken,
+    row=TokenRow,
+    rows=_rows,
+    columns={"username": "user__username"},
+)
+
+
+def page(asked: TokenFilter, scope: Scope) -> lens.Page[TokenRow]:
+    """One page of the tokens that have not run out."""
+    return lens.page(NOUN, asked, scope)
 
 
 def user_of(token: str) -> User | None:

@@ -479,6 +479,15 @@ class KeyLimitFilter(ListFilter):
     waits: tuple[str, ...] = field(default=(), metadata=choice_by(_waits_or_not, shown.YES_NO))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFilter(ListFilter):
+    """Which tokens of the API."""
+
+    ORDERS: ClassVar[tuple[str, ...]] = ("id", "created_at", "expires_at")
+
+    user: tuple[str, ...] = field(default=(), metadata=text_of("user__username"))
+
+
 def _secret_or_not(values: tuple[str, ...]) -> Q:
     return Q(is_secret__in=[value == "yes" for value in values])
 

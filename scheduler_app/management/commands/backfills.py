@@ -12,11 +12,11 @@ from scheduler_app.management.arguments import (
     actor,
     add_json,
     add_list_options,
+    as_asked,
     lens,
     moment,
-    ordered,
 )
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations import backfill as operations
 from scheduler_app.queries import backfills
 from scheduler_app.queries.filters import BackfillDateFilter, BackfillFilter
@@ -136,9 +136,10 @@ class Command(BaseCommand):
             state=tuple(options["state"]),
             flow_id=tuple(options["flow"]),
         )
-        page = backfills.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = backfills.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         lines = [
             (
@@ -155,7 +156,7 @@ class Command(BaseCommand):
         ]
         headings = ("BACKFILL", "STATE", "FLOW", "FROM", "TO", "DONE", "ACTIVE", "FAILED")
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'backfills', lens=asked.filtered)}")
+        self.stdout.write(f"\n{told_page(page, 'backfills', lens=asked.filtered)}")
 
     def _show(self, options: dict[str, Any]) -> None:
         row = backfills.one(EVERYTHING, options["backfill"])

@@ -12,11 +12,11 @@ from scheduler_app.management.arguments import (
     actor,
     add_json,
     add_list_options,
+    as_asked,
     json_object,
     lens,
-    ordered,
 )
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations.connections import (
     delete_connection,
     reveal_connection,
@@ -84,9 +84,10 @@ class Command(BaseCommand):
         asked = ConnectionFilter(
             conn_type=tuple(options["type"]), limit=options["limit"], filtered=lens(options)
         )
-        page = connections.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = connections.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         lines = [
             (
@@ -104,7 +105,7 @@ class Command(BaseCommand):
         ]
         headings = ("ID", "TYPE", "LOGIN", "HOST", "PORT", "SCHEMA", "PASSWORD", "EXTRAS", "FOR")
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'connections', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'connections', lens=asked.filtered)}")
 
     def _get(self, options: dict[str, Any]) -> None:
         if options["reveal"]:

@@ -26,12 +26,12 @@ from scheduler_app.management.arguments import (
     actor,
     add_json,
     add_list_options,
+    as_asked,
     json_object,
     lens,
     moment,
-    ordered,
 )
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told, told_page
 from scheduler_app.operations.mark import mark_run
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.operations.retry_run import cancel_retry, retry_run
@@ -169,9 +169,10 @@ class Command(BaseCommand):
                 "filtered": lens(options).value or "0",
             }
         )
-        page = flows.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = flows.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         headings = ("FLOW", "STATE", "SCHEDULE", "ZONE", "NEXT RUN", "VERSION", "FILE")
         lines = [
@@ -187,7 +188,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'flows', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'flows', lens=asked.filtered)}")
         faulty = flow_files.faulty(EVERYTHING)
         for file in faulty[:FAULTY_TOLD]:
             self.stderr.write(f"{file.folder}/{file.path} is faulty: {file.faults[0].message}")
@@ -345,9 +346,10 @@ class Command(BaseCommand):
             "limit": str(options["limit"]),
             "filtered": lens(options).value or "0",
         }
-        page = runs.page(ordered(RunFilter.from_query(query), options), EVERYTHING)
+        asked = as_asked(RunFilter.from_query(query), options)
+        page = runs.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         headings = ("RUN", "STATE", "TYPE", "LOGICAL DATE", "STARTED", "ENDED", "VERSION", "NOTE")
         lines = [
@@ -364,7 +366,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'runs', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'runs', lens=asked.filtered)}")
 
     def _run(self, options: dict[str, Any]) -> None:
         row = runs.by_key(EVERYTHING, options["flow_id"], options["run_id"])
@@ -498,9 +500,10 @@ class Command(BaseCommand):
     def _freezes(self, options: dict[str, Any]) -> None:
         states = ("live", "ended") if options["all"] else ("live",)
         asked = FreezeFilter(state=states, limit=options["limit"], order="-id")
-        page = freezes.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = freezes.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         headings = ("FREEZE", "OF", "STATE", "MODE", "BY", "SINCE", "UNTIL", "ENDED", "BECAUSE")
         lines = [
@@ -518,7 +521,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'freezes', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'freezes', lens=asked.filtered)}")
 
     def _set_paused(self, options: dict[str, Any]) -> None:
         flow = set_paused(

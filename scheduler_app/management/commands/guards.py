@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.arguments import actor, add_json, add_list_options, as_asked, lens
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations.guards import set_guard
 from scheduler_app.queries import guards, rights
 from scheduler_app.queries.filters import GuardFilter
@@ -77,9 +77,10 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         asked = GuardFilter(limit=options["limit"], filtered=lens(options))
-        page = guards.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = guards.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         lines = [
             (
@@ -93,7 +94,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(("FLOW", "KIND", "IS", *HEADINGS, "BY", "BECAUSE"), lines))
-        self.stdout.write(f"\n{told(page.counts, 'guards', lens=asked.filtered)}")
+        self.stdout.write(f"\n{told_page(page, 'guards', lens=asked.filtered)}")
 
     def _show(self, options: dict[str, Any]) -> None:
         found = guards.holding(options["flow_id"])

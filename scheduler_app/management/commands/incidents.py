@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
-from scheduler_app.management.output import as_json, fail, table
+from scheduler_app.management.arguments import actor, add_json, add_list_options, as_asked, lens
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations.acknowledge_incident import acknowledge_incident
 from scheduler_app.queries import alerts, incidents
 from scheduler_app.queries.filters import AlertFilter, IncidentFilter
@@ -67,9 +67,10 @@ class Command(BaseCommand):
             limit=options["limit"],
             filtered=lens(options),
         )
-        found = incidents.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        found = incidents.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(found.rows))
+            self.stdout.write(page_as_json(found))
         else:
             if found.rows:
                 headings = ("ID", "STATE", "KIND", "SINCE", "TIMES", "MESSAGE")
@@ -78,7 +79,9 @@ class Command(BaseCommand):
                     for row in found.rows
                 ]
                 self.stdout.write(table(headings, rows))
-            self.stdout.write(f"{found.counts.total} incidents are {' or '.join(asked.state)}")
+            self.stdout.write(
+                told_page(found, f"incidents are {' or '.join(asked.state)}", lens=asked.filtered)
+            )
         if options["check"] and incidents.open_count(EVERYTHING):
             sys.exit(1)
 

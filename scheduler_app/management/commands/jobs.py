@@ -8,8 +8,8 @@ from uuid import UUID
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management.acts import add_act
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.arguments import actor, add_json, add_list_options, as_asked, lens
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations.drain_job import drain_job, undrain_job
 from scheduler_app.operations.stop_job import stop_job
 from scheduler_app.queries import jobs
@@ -72,9 +72,10 @@ class Command(BaseCommand):
         asked = JobFilter(
             kind=tuple(options["kind"]), limit=options["limit"], filtered=lens(options)
         )
-        page = jobs.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = jobs.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         headings = ("ID", "KIND", "STATE", "ALIVE", "PROCESS", "STARTED", "HEARTBEAT", "PROGRESS")
         lines = [
@@ -91,7 +92,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'jobs', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'jobs', lens=asked.filtered)}")
 
     def _stop(self, options: dict[str, Any]) -> None:
         plan = stop_job(

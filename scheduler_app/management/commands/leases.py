@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management.acts import add_act, add_freeze, freeze_or_thaw
-from scheduler_app.management.arguments import actor, add_json
-from scheduler_app.management.output import as_json, fail, table
+from scheduler_app.management.arguments import actor, add_json, add_list_options, as_asked, lens
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations.release_lease import release_lease
 from scheduler_app.operations.reshard import Resharding, reshard
 from scheduler_app.queries import inquiries, lease_events, leases, take_over_items, take_overs
@@ -27,7 +27,6 @@ from scheduler_app.rules.freezing import ScopeKind
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
-ROWS_DEFAULT = 20
 NAMES_MAX = 10  # of flows, in a line
 
 
@@ -51,8 +50,7 @@ class Command(BaseCommand):
             "take-overs", help="changes of leaders, newest first; or one of them"
         )
         taken.add_argument("number", nargs="?", type=int, help="one take-over with what it found")
-        taken.add_argument("--limit", type=int, default=ROWS_DEFAULT, metavar="N")
-        add_json(taken)
+        add_list_options(taken)
         released = verbs.add_parser(
             "release",
             help="take a shard from its holder; the next one begins a new term",
@@ -149,10 +147,10 @@ class Command(BaseCommand):
         self.stdout.write("\n".join((said, *plan.effects)))
 
     def _take_overs(self, options: dict[str, Any]) -> None:
-        limit = min(max(1, options["limit"]), LIMIT_MAX)
-        found = take_overs.page(TakeOverFilter(limit=limit), EVERYTHING)
+        asked = as_asked(TakeOverFilter(limit=options["limit"], filtered=lens(options)), options)
+        found = take_overs.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json({"take_overs": found.rows}))
+            self.stdout.write(page_as_json(found))
             return
         lines = [
             (
@@ -170,6 +168,7 @@ class Command(BaseCommand):
         ]
         headings = ("ID", "AT", "SHARD", "CAUSE", "TOKEN", "BY", "NOBODY LED", "SCAN", "FOUND")
         self.stdout.write(table(headings, lines))
+        self.stdout.write(f"\n{told_page(found, 'take-overs', lens=asked.filtered)}")
 
     def _take_over(self, options: dict[str, Any]) -> None:
         number = options["number"]

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.arguments import actor, add_json, add_list_options, as_asked, lens
+from scheduler_app.management.output import (
+    as_json,
+    fail,
+    page_as_json,
+    table,
+    told_page,
+    told_places,
+)
 from scheduler_app.operations.key_limits import remove_limit, set_limit
 from scheduler_app.queries import key_limits, slots
 from scheduler_app.queries.filters import KeyLimitFilter
@@ -63,12 +70,13 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         asked = KeyLimitFilter(limit=options["limit"], filtered=lens(options))
-        page = key_limits.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = key_limits.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         self.stdout.write(table(HEADINGS, map(_line, page.rows)))
-        self.stdout.write(f"\n{told(page.counts, 'limits', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'limits', lens=asked.filtered)}")
 
     def _show(self, options: dict[str, Any]) -> None:
         row = key_limits.one(EVERYTHING, options["key"])
@@ -83,7 +91,7 @@ class Command(BaseCommand):
             return
         lines = [(one.name, one.state, one.since) for one in found.rows]
         self.stdout.write(table(("TASK", "STATE", "SINCE"), lines))
-        self.stdout.write(f"\n{found.total} hold slots of {row.key}")
+        self.stdout.write("\n" + told_places(found, f"{found.total} hold slots of {row.key}"))
 
     def _waiting(self, options: dict[str, Any]) -> None:
         row = key_limits.one(EVERYTHING, options["key"])
@@ -95,7 +103,7 @@ class Command(BaseCommand):
             return
         lines = [(one.name, one.priority, one.since, one.detail) for one in found.rows]
         self.stdout.write(table(("TASK", "PRIORITY", "SINCE", "WHY"), lines))
-        self.stdout.write(f"\n{found.total} wait for {row.key}")
+        self.stdout.write("\n" + told_places(found, f"{found.total} wait for {row.key}"))
 
     def _set(self, options: dict[str, Any]) -> None:
         said = {name: options[name] for name in ("key", "slots", "description")}

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.arguments import actor, add_json, add_list_options, as_asked, lens
+from scheduler_app.management.output import (
+    as_json,
+    fail,
+    page_as_json,
+    table,
+    told_page,
+    told_places,
+)
 from scheduler_app.operations.pools import change_pool, create_pool, delete_pool
 from scheduler_app.queries import pools, slots
 from scheduler_app.queries.filters import PoolFilter
@@ -76,12 +83,13 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         asked = PoolFilter(limit=options["limit"], filtered=lens(options))
-        page = pools.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = pools.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         self.stdout.write(table(HEADINGS, map(_line, page.rows)))
-        self.stdout.write(f"\n{told(page.counts, 'pools', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'pools', lens=asked.filtered)}")
 
     def _show(self, options: dict[str, Any]) -> None:
         row = pools.one(EVERYTHING, options["name"])
@@ -96,7 +104,7 @@ class Command(BaseCommand):
             return
         lines = [(one.name, one.slots, one.state, one.since) for one in found.rows]
         self.stdout.write(table(("TASK", "SLOTS", "STATE", "SINCE"), lines))
-        self.stdout.write(f"\n{found.total} hold slots of pool {row.name}")
+        self.stdout.write("\n" + told_places(found, f"{found.total} hold slots of pool {row.name}"))
 
     def _waiting(self, options: dict[str, Any]) -> None:
         row = pools.one(EVERYTHING, options["name"])
@@ -108,7 +116,7 @@ class Command(BaseCommand):
             return
         lines = [(one.name, one.priority, one.slots, one.since, one.detail) for one in found.rows]
         self.stdout.write(table(("TASK", "PRIORITY", "SLOTS", "SINCE", "WHY"), lines))
-        self.stdout.write(f"\n{found.total} wait in pool {row.name}")
+        self.stdout.write("\n" + told_places(found, f"{found.total} wait in pool {row.name}"))
 
     def _create(self, options: dict[str, Any]) -> None:
         create_pool(

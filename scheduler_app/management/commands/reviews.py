@@ -8,8 +8,8 @@ from uuid import UUID
 from django.core.management.base import BaseCommand
 
 from scheduler_app.management.acts import add_act, cleared
-from scheduler_app.management.arguments import actor, add_json, add_list_options, lens, ordered
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.arguments import actor, add_json, add_list_options, as_asked, lens
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations.reviews import approve_review, dismiss_review
 from scheduler_app.queries import reviews, rights
 from scheduler_app.queries.filters import ReviewFilter
@@ -70,9 +70,10 @@ class Command(BaseCommand):
             state=tuple(options["state"] or ["open"]),
             flow_id=tuple(options["flow"]),
         )
-        page = reviews.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = reviews.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         headings = ("REVIEW", "STATE", "WAITS", "FLOW", "RUN", "SINCE", "TIMES", "BECAUSE")
         lines = [
@@ -89,7 +90,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'reviews', lens=asked.filtered)}")
+        self.stdout.write(f"\n{told_page(page, 'reviews', lens=asked.filtered)}")
 
     def _show(self, options: dict[str, Any]) -> None:
         row = reviews.one(EVERYTHING, options["review"])

@@ -14,11 +14,11 @@ from scheduler_app.management.arguments import (
     actor,
     add_json,
     add_list_options,
+    as_asked,
     json_value,
     lens,
-    ordered,
 )
-from scheduler_app.management.output import as_json, fail, table, told
+from scheduler_app.management.output import as_json, fail, page_as_json, table, told_page
 from scheduler_app.operations.variables import (
     UNSET,
     delete_variable,
@@ -120,9 +120,10 @@ class Command(BaseCommand):
         asked = VariableFilter(
             q=tuple(options["contains"]), limit=options["limit"], filtered=lens(options)
         )
-        page = variables.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = variables.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         lines = [
             (
@@ -137,7 +138,7 @@ class Command(BaseCommand):
         ]
         headings = ("KEY", "VALUE", "VERSION", "CHANGED", "BY", "FOR")
         self.stdout.write(table(headings, lines))
-        self.stdout.write(f"\n{told(page.counts, 'variables', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'variables', lens=asked.filtered)}")
 
     def _get(self, options: dict[str, Any]) -> None:
         key = options["key"]
@@ -155,9 +156,10 @@ class Command(BaseCommand):
 
     def _history(self, options: dict[str, Any]) -> None:
         asked = VariableChangeFilter(key=(options["key"],), limit=options["limit"])
-        page = variable_changes.page(ordered(asked, options), EVERYTHING)
+        asked = as_asked(asked, options)
+        page = variable_changes.page(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json(page.rows))
+            self.stdout.write(page_as_json(page))
             return
         lines = [
             (
@@ -171,7 +173,7 @@ class Command(BaseCommand):
             for row in page.rows
         ]
         self.stdout.write(table(("AT", "BY", "WHAT", "BEFORE", "AFTER", "WHY"), lines))
-        self.stdout.write(f"\n{told(page.counts, 'changes', lens=lens(options))}")
+        self.stdout.write(f"\n{told_page(page, 'changes', lens=asked.filtered)}")
 
     def _set(self, options: dict[str, Any]) -> None:
         text = sys.stdin.read() if options["value"] == "-" else options["value"]

@@ -38,7 +38,7 @@ def test_a_connection_is_made_shown_changed_and_deleted(monkeypatch: Any) -> Non
     assert (revealed["host"], revealed["password"]) == ("", "hunter2-hunter2")
     assert Audit.objects.filter(action="connection.reveal").count() == 1
     run("delete", "warehouse", *WHY)
-    assert json.loads(run("list", "--json")) == []
+    assert json.loads(run("list", "--json"))["results"] == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,9 @@ def test_lists_are_ordered_as_they_are_asked_for(capsys: Any) -> None:
         run("set", name, "--type", "http", "--host", host, *WHY)
 
     def ids(*arguments: str) -> list[str]:
-        return [one["connection_id"] for one in json.loads(run("list", "--json", *arguments))]
+        return [
+            one["connection_id"] for one in json.loads(run("list", "--json", *arguments))["results"]
+        ]
 
     assert ids() == ids("--order", "connection_id") == ["a", "b"]
     assert ids("--order", "host") == ids("--order=-connection_id") == ["b", "a"]

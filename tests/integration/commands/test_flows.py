@@ -45,10 +45,10 @@ def test_removed_flows_are_listed_when_asked_for(call: Call) -> None:
     answer = call("flows", "list", "--filtered")
     assert answer.lines()[1][:2] == ["gone", "flow_removed"]
     assert answer.out.rstrip().endswith("0 flows, 1 filtered (flow_removed 1)")
-    (row,) = call("flows", "list", "--filtered", "--json").json
+    (row,) = call("flows", "list", "--filtered", "--json").json["results"]
     assert (row["flow_id"], row["filter_code"]) == ("gone", "flow_removed")
     assert row["removed_at"] == "2026-01-01T00:00:05Z"
-    assert call("flows", "list", "--json").json == []
+    assert call("flows", "list", "--json").json["results"] == []
 
 
 def test_the_list_complains_of_faulty_files(call: Call) -> None:
@@ -84,7 +84,7 @@ def test_flows_are_listed_by_state_tag_owner_and_part_of_their_id(call: Call) ->
     make_flow(flow_id="weekly", owner="bo", is_paused=True)
 
     def listed(*words: str) -> list[str]:
-        return [row["flow_id"] for row in call("flows", "list", "--json", *words).json]
+        return [row["flow_id"] for row in call("flows", "list", "--json", *words).json["results"]]
 
     assert listed("--owner", "ana") == ["nightly"]
     assert listed("--tag", "sales") == ["nightly"]
@@ -103,7 +103,10 @@ def test_runs_are_listed_by_type_version_and_date(call: Call) -> None:
     make_run(flow=flow, run_key="new", logical_date=at(100), run_type="scheduled")
 
     def listed(*words: str) -> list[str]:
-        return [row["run_id"] for row in call("flows", "runs", "nightly", "--json", *words).json]
+        return [
+            row["run_id"]
+            for row in call("flows", "runs", "nightly", "--json", *words).json["results"]
+        ]
 
     assert listed() == ["new", "old"]
     assert listed("--version", "1") == ["old"]
@@ -263,9 +266,9 @@ def test_runs_come_newest_first_with_the_filtered_ones_when_asked_for(call: Call
     assert "2 runs, 1 filtered (duplicate_run 1); --filtered shows them" in answer.out
     both = call("flows", "runs", "nightly", "--filtered").out
     assert "two    running (duplicate_run)" in both
-    failed = call("flows", "runs", "nightly", "--state", "failed", "--json").json
+    failed = call("flows", "runs", "nightly", "--state", "failed", "--json").json["results"]
     assert [run["run_id"] for run in failed] == ["one"]
-    assert len(call("flows", "runs", "nightly", "--limit", "1", "--json").json) == 1
+    assert len(call("flows", "runs", "nightly", "--limit", "1", "--json").json["results"]) == 1
 
 
 def test_a_state_that_no_run_can_have_is_refused_with_those_that_it_can(call: Call) -> None:

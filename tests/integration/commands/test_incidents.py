@@ -39,7 +39,7 @@ def test_incidents_are_listed_shown_and_acknowledged(call: Call, incident: Incid
     assert (done.code, done.out.strip()) == (0, f"Incident {incident.pk} is acknowledged.")
     assert Audit.objects.get(action="acknowledge").actor == "ana"
     assert call("incidents", "list", "--check").code == 0
-    (row,) = call("incidents", "list", "--json", "--state", "acknowledged").json
+    (row,) = call("incidents", "list", "--json", "--state", "acknowledged").json["results"]
     assert row["acknowledge_note"] == "on it"
     assert "acknowledged by ana: on it" in call("incidents", "show", str(incident.pk)).out
 

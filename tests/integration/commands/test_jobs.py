@@ -40,8 +40,8 @@ def test_jobs_are_listed_with_who_is_alive_and_ended_ones_on_request(
     ]
     assert line[:5] == [str(worker.pk), "worker", "running", "yes", "host-7:4711"]
     assert "1 jobs, 1 filtered (ended_incarnation 1); --filtered shows them" in answer.out
-    assert len(call("jobs", "list", "--filtered", "--json").json) == 2
-    (only,) = call("jobs", "list", "--filtered", "--kind", "scheduler", "--json").json
+    assert len(call("jobs", "list", "--filtered", "--json").json["results"]) == 2
+    (only,) = call("jobs", "list", "--filtered", "--kind", "scheduler", "--json").json["results"]
     assert (only["kind"], only["alive"]) == ("scheduler", False)
 
 

@@ -28,7 +28,10 @@ def test_a_pool_is_made_changed_listed_and_deleted(call: Call) -> None:
     assert changed["description"] == "nightly"
     listed = call("pools", "list")
     assert "2 pools, none filtered" in listed.out
-    assert [row["name"] for row in call("pools", "list", "--json").json] == ["default", "etl"]
+    assert [row["name"] for row in call("pools", "list", "--json").json["results"]] == [
+        "default",
+        "etl",
+    ]
     assert call("pools", "delete", "etl", *WHY).out == "Pool etl is gone.\n"
     assert not Pool.objects.filter(name="etl").exists()
     entries = Audit.objects.filter(object_kind="pool").order_by("id")

@@ -28,7 +28,7 @@ def test_one_is_set_read_counted_and_deleted(call: Call) -> None:
     listed = call("variables", "list", "--contains", "n")
     assert listed.lines()[1][:3] == ["n", "5", "2"]
     assert "1 variables, none filtered" in listed.out
-    history = call("variables", "history", "n", "--json").json
+    history = call("variables", "history", "n", "--json").json["results"]
     assert [change["action"] for change in history] == ["changed", "created"]
     assert history[0]["actor"] == "ana"
     assert call("variables", "delete", "n", *WHY).out == "Variable n deleted.\n"
