@@ -250,7 +250,7 @@ def flow_trigger(request: HttpRequest, flow_id: str) -> HttpResponse:
     reading = answer.begin(request)
     flow = flows.one(reading.scope, flow_id)
     if request.method != "POST":
-        typed = {"conf": json.dumps(dict(flow.params or {}), indent=2), "run_id": "", "note": ""}
+        typed = {"conf": json.dumps(flow.defaults, indent=2), "run_id": "", "note": ""}
         return answer.answer(
             request, "dashboard/flow_trigger.html", reading, {"flow": flow, "typed": typed}
         )

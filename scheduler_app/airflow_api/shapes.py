@@ -99,7 +99,7 @@ def dag_details(row: FlowRow, *, faulty: Collection[str]) -> Json:
         "render_template_as_native_obj": False,
         "dag_run_timeout": None,
         "doc_md": row.description or None,
-        "params": dict(row.params or {}),
+        "params": row.defaults,
         "timezone": row.timezone,
         "start_date": None,
         "end_date": None,

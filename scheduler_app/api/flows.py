@@ -43,6 +43,7 @@ class FlowSerializer(StandingSerializer):
     max_active_tasks = serializers.IntegerField(allow_null=True)
     params = serializers.JSONField(allow_null=True)
     param_schemas = serializers.JSONField(allow_null=True)
+    param_order = serializers.JSONField(allow_null=True)  # names, as the file declares them
     folder = serializers.CharField()
     path = serializers.CharField()
     next_interval_start = serializers.DateTimeField(allow_null=True)

@@ -146,6 +146,8 @@ def taken_from(
         if one.schema or one.default is REQUIRED
     }
     fields |= {"params": defaults, "param_schemas": schemas}
+    if [*given] != params.stored_order(given):
+        fields["param_order"] = tuple(given)
     faults = []
     for name, schema in schemas.items():
         what = f"Parameter {name!r} of {subject}"

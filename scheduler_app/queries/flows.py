@@ -15,7 +15,7 @@ from scheduler_app.queries import lens, shown
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules import schedule as schedules
 from scheduler_app.rules import timetable
-from scheduler_app.rules.params import Told, told
+from scheduler_app.rules.params import Told, in_order, told
 from scheduler_app.rules.schedule_words import describe
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class FlowRow(lens.Standing):
     max_active_tasks: int | None
     params: Mapping[str, Any] | None  # declared defaults of conf
     param_schemas: Mapping[str, Any] | None  # JSON Schema of the parameters that have one
+    param_order: Sequence[str] | None  # as the file declares them; null: as they are stored
     folder: str
     path: str
     next_interval_start: datetime | None
@@ -73,7 +74,13 @@ class FlowRow(lens.Standing):
     @property
     def declared_params(self) -> list[Told]:
         """What a run may be given, and what it has to be given."""
-        return told(self.param_schemas or {}, self.params or {})
+        return told(self.param_schemas or {}, self.params or {}, self.param_order or ())
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What a run by hand has unless it says otherwise, as the file declares it."""
+        given = self.params or {}
+        return {name: given[name] for name in in_order(given, self.param_order or ())}
 
 
 def _rows(scope: Scope) -> QuerySet[Flow]:
@@ -113,6 +120,7 @@ NOUN: Final = lens.Noun(
         "max_active_tasks": Cast(_said("max_active_tasks"), IntegerField()),
         "params": "current_version__definition__params",
         "param_schemas": "current_version__definition__param_schemas",
+        "param_order": "current_version__definition__param_order",
     },
     key="flow_id",
 )

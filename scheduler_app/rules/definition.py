@@ -188,6 +188,8 @@ class FlowDefinition:
     owner: str = ""
     params: dict[str, Any] = field(default_factory=dict)  # declared defaults of conf
     param_schemas: dict[str, Any] = field(default_factory=dict)  # JSON Schema, by parameter
+    # The parameters as the file declares them; empty: as the database keeps the keys of an object.
+    param_order: tuple[str, ...] = ()
     callbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of its runs
     # A run should have ended so long after its start, or after the end of its data interval.
     deadline_s: float | None = None
@@ -224,6 +226,7 @@ _LATER_OF_FLOW: Final = (
     "max_consecutive_failed_runs",
     "run_on_latest_version",
     "param_schemas",
+    "param_order",
     "max_active_tasks_per_flow",
 )
 _LATER_OF_TASK: Final = (
@@ -304,6 +307,7 @@ def _from_dict(raw: dict[str, Any]) -> FlowDefinition:
         values["timetable"] = schedules.from_dict(values["timetable"])
     values["callbacks"] = _callbacks_from_dict(raw)
     values["alerts"] = tuple(raw.get("alerts", ()))
+    values["param_order"] = tuple(raw.get("param_order", ()))
     if raw.get("run_retry") is not None:
         values["run_retry"] = policy_from(raw["run_retry"])
     if raw.get("guards") is not None:

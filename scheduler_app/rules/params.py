@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from scheduler_app.rules.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from jsonschema import Draft202012Validator
 
@@ -86,10 +86,25 @@ class Told:
     description: str
 
 
-def told(schemas: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any]) -> list[Told]:
+def stored_order(names: Iterable[str]) -> list[str]:
+    """The names as the database keeps the keys of an object: the shorter first, then by their bytes."""
+    return sorted(names, key=lambda name: (len(name.encode()), name.encode()))
+
+
+def in_order(names: Collection[str], order: Iterable[str]) -> list[str]:
+    """The names in this order; what it does not know comes last."""
+    known = [name for name in order if name in names]
+    return [*known, *(name for name in names if name not in set(known))]
+
+
+def told(
+    schemas: Mapping[str, Mapping[str, Any]],
+    defaults: Mapping[str, Any],
+    order: Iterable[str] = (),
+) -> list[Told]:
     """The declared parameters, in the order of their declaration; those without a schema too."""
     found = []
-    for name in [*defaults, *(name for name in schemas if name not in defaults)]:
+    for name in in_order(dict.fromkeys([*defaults, *schemas]), order):
         schema = schemas.get(name, {})
         default = json.dumps(defaults[name], ensure_ascii=False) if name in defaults else None
         texts = [str(schema[key]) for key in ("title", "description") if schema.get(key)]

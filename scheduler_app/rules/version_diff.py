@@ -29,7 +29,9 @@ PARAMS: Final = ("params", "param_schemas")
 # Told in lists of their own, or the name of the thing itself.
 _OF_TASK_ELSEWHERE: Final = frozenset({"task_id", "upstream", "line"})
 _OF_GROUP_ELSEWHERE: Final = frozenset({"group_id", "line"})
-_OF_FLOW_ELSEWHERE: Final = frozenset({"flow_id", "tasks", "groups", *SCHEDULE, *PARAMS})
+_OF_FLOW_ELSEWHERE: Final = frozenset(
+    {"flow_id", "tasks", "groups", "param_order", *SCHEDULE, *PARAMS}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

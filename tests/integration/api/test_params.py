@@ -83,6 +83,38 @@ def test_the_form_shows_what_is_asked_for_and_keeps_what_was_typed(api: Client, 
     assert "&quot;soon&quot;" in text
 
 
+def test_they_stand_in_the_order_of_the_flow_file(
+    flow: Flow, api: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("warehouse", "day", "until", "b", "a")
+    version = flow.current_version
+    assert version is not None
+    version.definition = to_dict(
+        FlowDefinition(
+            flow_id="loads",
+            tasks=(TaskDefinition(task_id="load"),),
+            params={name: 1 for name in names if name != "until"},
+            param_schemas={"until": {"type": "string"}},
+            param_order=names,
+        )
+    )
+    version.save()
+    reader = Client()
+    reader.force_login(get_user_model().objects.get(username="ana"))
+    form = reader.get(f"/flows/{flow.flow_id}/trigger/").content.decode()
+    table, conf = form[: form.index("<textarea")], form[form.index("<textarea") :]
+    shown = [table.index(f'mono">{name}<') for name in names]
+    assert shown == sorted(shown)
+    typed = [conf.index(f"&quot;{name}&quot;") for name in names if name != "until"]
+    assert typed == sorted(typed)
+    call_command("flows", "show", flow.flow_id)
+    told = capsys.readouterr().out
+    lines = [told.index(f"param {name} ") for name in names]
+    assert lines == sorted(lines)
+    of_airflow = api.get("/api/v2/dags/loads/details").json()["params"]
+    assert [*of_airflow] == [name for name in names if name != "until"]
+
+
 def test_the_command_line_shows_and_checks_them(
     flow: Flow, capsys: pytest.CaptureFixture[str]
 ) -> None:
