@@ -1,23 +1,27 @@
-"""The loading process: imports one flow file and says what it found, over a pipe.
+"""The loading process: divides one off for each flow file, which imports it and says what it found.
 
-Run as ``python -m scheduler_app.catalog.load_file FOLDER PATH DESCRIPTOR``. Standard output and error
-belong to user code; the answer goes to the descriptor: eight bytes of length, then JSON. Standard
-input is the parent's hand: when it closes, the parent is gone and this process ends.
+Run as ``python -m scheduler_app.catalog.load_file DESCRIPTOR``, that of a socket over which files are
+asked for, one after the other. Standard output and error belong to user code; the answer goes to the
+descriptor that came with the request: eight bytes of length, then JSON. Standard input is the hand of
+who asked: when it closes, that one is gone and the process ends. Nothing that a file does reaches
+another: what is divided off has loaded this module and what it needs, no more, and no thread is there.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import json
 import os
 import resource
+import socket
 import sys
 import threading
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from scheduler_app.authoring.faults import Fault, Place, faults_of
 from scheduler_app.processes import bundles
@@ -30,18 +34,67 @@ MESSAGE_CHARACTERS_MAX: Final = 2000
 
 
 def main(arguments: list[str]) -> None:
+    """Each request has been answered; ends when who asks is gone."""
+    with socket.socket(fileno=int(arguments[0])) as channel:
+        # What is loaded by now is shared with each process of a file: no collection writes into it.
+        gc.collect()
+        gc.freeze()
+        while (request := _request(channel)) is not None:
+            (folder, path, limit_s), (out, hand) = request
+            pid = os.fork()
+            if pid == 0:
+                channel.close()
+                _load(Path(folder), path, out, hand, float(limit_s))
+            with contextlib.suppress(OSError):  # it has done so itself, or has ended
+                os.setpgid(pid, pid)
+            os.close(out)
+            os.close(hand)
+            channel.sendall(b"%d\n" % pid)
+            # Its number stays its own until who asked has ended all that it left behind.
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            is_exit = ended is not None and ended.si_code == os.CLD_EXITED
+            status = 0 if ended is None else ended.si_status
+            channel.sendall(b"%d\n" % (status if is_exit else -status))
+            if not channel.recv(1):
+                return
+            os.waitpid(pid, 0)
+
+
+def _request(channel: socket.socket) -> tuple[list[Any], list[int]] | None:
+    """Folder, path and time limit, and two descriptors: where the answer goes, and the asker's hand."""
+    begin, descriptors, _, _ = socket.recv_fds(channel, 1, 2)
+    line = _line(channel, begin) if begin else b""
+    return (json.loads(line), descriptors) if line else None
+
+
+def _line(channel: socket.socket, begin: bytes) -> bytes:
+    """The line, which began so; empty if it does not end."""
+    line = begin
+    while not line.endswith(b"\n"):
+        part = channel.recv(4096)
+        if not part:
+            return b""
+        line += part
+    return line
+
+
+def _load(folder: Path, path: str, out: int, hand: int, limit_s: float) -> NoReturn:
     """The answer is written; the process ends at once, whatever user code left running."""
-    folder, path, descriptor, limit_s = Path(arguments[0]), arguments[1], arguments[2], arguments[3]
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    seconds = int(float(limit_s) * CPU_LIMIT_FACTOR) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    _bound_memory()
-    out = int(descriptor)
-    answer = json.dumps(_answer(folder, path)).encode()
-    data = len(answer).to_bytes(8, "big") + answer
-    while data:
-        data = data[os.write(out, data) :]
-    os._exit(0)
+    try:
+        os.setpgid(0, 0)
+        os.dup2(hand, 0)
+        os.close(hand)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        seconds = int(limit_s * CPU_LIMIT_FACTOR) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        _bound_memory()
+        answer = json.dumps(_answer(folder, path)).encode()
+        data = len(answer).to_bytes(8, "big") + answer
+        while data:
+            data = data[os.write(out, data) :]
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def _bound_memory() -> None:

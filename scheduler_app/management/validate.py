@@ -37,13 +37,21 @@ class Checked:
 def check(*what: str, on_file: Callable[[int, int], None] | None = None) -> Checked:
     """The files, every file of the folders, or the files of the flows with these ids were loaded.
 
-    ``on_file`` is told how many of how many files of a folder are done. Raises ``NotFound`` or ``InvalidInput`` where there is no such thing.
+    ``on_file`` is told how many of how many files are done. Raises ``NotFound`` or ``InvalidInput``
+    where there is no such thing.
     """
     known = _pools()
+    named = [(one, _files(one)) for one in what]
+    wanted = dict.fromkeys(file for _, files in named for file in files or ())
+    # All at once: what loading needs is loaded for all of them together.
+    loaded = {(item.folder, item.path): item for item in _load([*wanted], on_file)}
     found: list[Loaded] = []
-    for one in what:
+    for one, files in named:
+        if files is None:
+            more = _flow(one, is_database_there=known is not None)
+        else:
+            more = [loaded[file] for file in files]
         seen = {(item.folder, item.path) for item in found}
-        more = _found(one, is_database_there=known is not None, on_file=on_file)
         found += [item for item in more if (item.folder, item.path) not in seen]
     definitions = tuple(flow for item in found for flow in item.flows)
     faults = [
@@ -77,19 +85,17 @@ def place_of(what: str) -> tuple[Path, str]:
     return found.folder, found.path
 
 
-def _found(
-    what: str, *, is_database_there: bool, on_file: Callable[[int, int], None] | None
-) -> list[Loaded]:
+def _files(what: str) -> list[tuple[Path, str]] | None:
+    """The file, or those of the folder; null: it is the id of a flow."""
     path = Path(what)
     if path.is_file():
         _refuse_other_kinds(path)
-        return _load([_split(path)])
+        return [_split(path)]
     if path.is_dir():
-        files = [(path.resolve(), name) for name in discover.python_files(path)]
-        return _load(files, on_file)
+        return [(path.resolve(), name) for name in sorted(discover.python_files(path))]
     if path.suffix == ".py" or len(path.parts) > 1:
         raise InvalidInput(f"There is no file {what}.")
-    return _flow(what, is_database_there=is_database_there)
+    return None
 
 
 def _load(

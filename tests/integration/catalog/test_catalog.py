@@ -13,7 +13,7 @@ import pytest
 from django.test import override_settings
 
 from scheduler_app.catalog import discover, service
-from scheduler_app.catalog.load import load
+from scheduler_app.catalog.load import load_each
 from scheduler_app.catalog.service import Catalog, ScanReport
 from scheduler_app.catalog.store import store
 from scheduler_app.models import Bundle, Flow, FlowFile, FlowVersion, Job, Pool
@@ -92,7 +92,7 @@ def test_loading_an_unchanged_file_again_and_again_makes_one_version(
     assert catalog.scan_once().loaded == 1
     for _ in range(1000):
         assert catalog.scan_once().loaded == 0
-    loaded = load(folder, "one.py", limit_s=30)
+    (loaded,) = load_each([(folder, "one.py")], limit_s=30)
     with database.connect("scheduler") as connection:
         for _ in range(1000):
             assert not store(connection, loaded, own_folders=[str(folder)]).is_changed

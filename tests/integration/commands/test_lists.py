@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.django_db
 
-WHY = {"actor": "ana", "reason": "for a test"}
+WHY: dict[str, Any] = {"actor": "ana", "reason": "for a test"}
 NEXT = re.compile(r"--cursor=(\S+)")
 
 
