@@ -40,6 +40,7 @@ READY: Final = re.compile(r"Daylight is ready at http://")
 STARTED: Final = re.compile(r"^(?P<name>[\w-]+) (?:started|runs) \(process (?P<pid>\d+)")
 READY_WITHIN_S: Final = 150.0
 END_WITHIN_S: Final = 60.0
+FLOW_FILE_WITHIN_S: Final = "60"  # how long a busy machine takes to load one is no matter here
 POLL_S: Final = 0.1
 POLL_S_MAX: Final = 0.5
 PATIENCE: Final = 0.05  # of the time waited so far, the pause before the next look
@@ -91,6 +92,7 @@ class Stack:
             # none of them takes the flows for removed while another is restarted.
             "DAYLIGHT_FLOWS": str(self.flows),
             "DAYLIGHT_NO_EXAMPLES": "1",
+            "DAYLIGHT_FLOW_FILE_TIMEOUT_S": FLOW_FILE_WITHIN_S,
             **environment,
         }
         self._token = ""
