@@ -40,6 +40,7 @@ from scheduler_app.queries import (
 )
 from scheduler_app.rules import errors
 from scheduler_app.rules import evidence as rules
+from scheduler_app.rules.evidence_report import picture, report
 from scheduler_app.rules.leadership import NEAR
 
 if TYPE_CHECKING:
@@ -82,7 +83,21 @@ class Evidence:
             made |= {
                 f"tables/{name}.csv": rules.table(rows) for name, rows in self.rows.items() if rows
             }
+            made |= {"report.html": self._report(), "timeline.svg": picture(self.rows)}
         return made | {f"logs/{name}.log": data for name, data in self.logs.items()}
+
+    def _report(self) -> bytes:
+        return report(
+            subject=f"{self.kind.value.replace('_', ' ')} {self.subject_id}",
+            facts=(
+                ("Read at", str(exports.text_of(self.at))),
+                ("Snapshot", self.snapshot),
+                ("Database", self.database),
+                ("Logs", str(len(self.logs))),
+            ),
+            rows=self.rows,
+            omitted=self.omitted,
+        )
 
     def manifest(self, files: Mapping[str, bytes], *, exported_by: str) -> dict[str, Any]:
         """What the files are, who took them when, and the digest of each."""
@@ -110,7 +125,7 @@ class Evidence:
 
 
 def zipped(evidence: Evidence, *, exported_by: str) -> bytes:
-    """The archive: NDJSON and CSV of everything, logs, and the manifest first."""
+    """The archive: NDJSON and CSV of everything, a report, a picture, logs, and the manifest first."""
     files = evidence.files(with_tables=True)
     manifest = evidence.manifest(files, exported_by=exported_by)
     made = io.BytesIO()

@@ -76,6 +76,12 @@ def test_a_run_with_a_refused_delivery_is_told_whole(scene: Scene, reader: Clien
     assert [row["no"] for row in timeline] == list(range(1, len(timeline) + 1))
     assert [row["at"] for row in timeline] == sorted(row["at"] for row in timeline)
     assert {row["file"] for row in timeline} >= {"attempts", "executor_events", "lease_events"}
+    assert {"report.html", "timeline.svg"} <= manifest["files"].keys()
+    page = files["report.html"].decode()
+    assert aside["filter_code"] in page
+    assert f"What happened: {len(timeline)} moments" in page
+    assert files["timeline.svg"].decode() in page
+    assert evidence.faults_of(answer.content) == []
     table = list(csv.DictReader(io.StringIO(files["tables/timeline.csv"].decode())))
     assert [row["what"] for row in table] == [row["what"] for row in timeline]
     assert evidence.faults_of(answer.content) == []
