@@ -146,6 +146,11 @@ def _state(stack: Stack, run: dict[str, Any]) -> str:
     return str(row["state"])
 
 
+def _is_sent(stack: Stack, run: dict[str, Any]) -> bool:
+    """Whether a message of the run was given to the broker."""
+    return any(attempt["published_at"] for attempt in stack.attempts(run))
+
+
 def _wait_for_state(stack: Stack, run: dict[str, Any], state: str) -> None:
     wait_for(f"the task is {state}", lambda: _state(stack, run) == state, within_s=30)
 
@@ -192,6 +197,8 @@ def test_the_exit_of_a_deferring_attempt_is_stale_in_every_order(stack: Stack) -
     # Queued and no further: every child of the worker is busy, or will be.
     blockers = [stack.trigger("blocks", conf={"until": gates["block"]}) for _ in range(2)]
     wait_for("one blocks", lambda: sum(len(_parts(stack, one)) for one in blockers) == 1)
+    # Before the task itself may be sent, or it takes the child that is to be busy.
+    wait_for("both are sent", lambda: all(_is_sent(stack, one) for one in blockers))
     (stack.folder / gates["hold"]).touch()
     wait_for("both block", lambda: sum(len(_parts(stack, one)) for one in blockers) == 2)
     _wait_for_state(stack, run, "queued")
