@@ -536,13 +536,18 @@ def _told_in_full(included: tuple[rules.Choice, ...]) -> tuple[rules.Choice, ...
 
 def _can_be_undone(seen: _Seen) -> bool:
     """Whether nothing that it takes is under way, and the run stays in its version."""
-    states = [TaskState(one.state) for one in seen.selection.included]
+    taken = seen.selection.included
     return (
-        bool(states)
-        and len(states) <= UNDONE_MAX
+        0 < len(taken) <= UNDONE_MAX
         and seen.version_id == seen.run["version_id"]
-        and all(state in TASK_TERMINAL or state in PUT_BACK for state in states)
+        and all(_rests(TaskState(one.state), one.attempt_id) for one in taken)
     )
+
+
+def _rests(state: TaskState, attempt_id: str | None) -> bool:
+    """Whether nothing of it is under way that putting it back would not bring back."""
+    is_let_go = state is TaskState.SCHEDULED and attempt_id is None
+    return is_let_go or state in TASK_TERMINAL or state in PUT_BACK
 
 
 def _kept(plan_id: UUID, run_id: int, ti_ids: Sequence[int] | None) -> dict[str, Any]:

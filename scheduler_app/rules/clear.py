@@ -174,12 +174,13 @@ def select(
                 one.id not in why or _left_out(one, retries, options) is not None
             ):
                 why[one.id] = brought[one.task_id]
+    again = _waiting_again(candidates, upstream, why, retries, options, groups)
     included, excluded = [], []
     for one in candidates:
-        rule = why.get(one.id)
+        rule = why.get(one.id, Rule.DOWNSTREAM if one.id in again else None)
         if rule is None:
             continue
-        is_brought = rule in (Rule.SETUP, Rule.GROUP)
+        is_brought = rule in (Rule.SETUP, Rule.GROUP) or one.id in again
         out = _left_out(one, retries, NO_FILTER if is_brought else options)
         if out is None:
             included.append(_taken(one, rule, retries.get(one.task_id)))
@@ -188,6 +189,39 @@ def select(
     if options.moves_version:
         included += _new(candidates, retries)
     return Selection(included=tuple(included), excluded=tuple(excluded))
+
+
+def _waiting_again(
+    candidates: Sequence[Candidate],
+    upstream: Mapping[str, Collection[str]],
+    why: Mapping[int, Rule],
+    retries: Mapping[str, int],
+    options: Options,
+    groups: Mapping[str, str],
+) -> frozenset[int]:
+    """Those that were let go, have not begun, and come after what is taken: they are not let go any more.
+
+    Whether they were asked for or not: what they would begin with is about to be made anew.
+    """
+    let_go = [one for one in candidates if _is_let_go(one)]
+    if not let_go:
+        return frozenset()
+    taken: dict[str, set[int]] = {}
+    for one in candidates:
+        if one.id in why and _left_out(one, retries, options) is None:
+            taken.setdefault(one.task_id, set()).add(one.map_index)
+    below = reached(graph.downstream_of(upstream), taken, groups)
+    return frozenset(
+        one.id
+        for one in let_go
+        if is_reached(below, one.task_id, one.map_index)
+        and any(above in below for above in upstream.get(one.task_id, ()))  # no mere sibling
+    )
+
+
+def _is_let_go(one: Candidate) -> bool:
+    """Whether it is ready by its rule, and waits for room to begin."""
+    return one.attempt_id is None and one.state == TaskState.SCHEDULED
 
 
 def _brought(definition: FlowDefinition, taken: Collection[str]) -> dict[str, Rule]:
@@ -292,7 +326,7 @@ def _left_out(
         return Rule.STOPPING, "It was cleared before, and begins anew when its process has ended."
     if one.is_asked_to_stop and state not in TASK_TERMINAL:
         return Rule.TERMINATING, "It was asked to end: clear it when it has ended."
-    if one.attempt_id is None and state in (TaskState.NONE, TaskState.SCHEDULED):
+    if one.attempt_id is None and state is TaskState.NONE:
         return Rule.NOT_STARTED, "It has nothing to repeat: it runs when its turn comes."
     if state is TaskState.NONE:
         return Rule.NOT_STARTED, "It was cleared before, and runs when its turn comes."
@@ -323,6 +357,8 @@ def _effect(state: TaskState, retries: int) -> str:
             return f"Its message starts nothing any more; it runs anew: {tries}."
         case TaskState.SUCCESS:
             return f"It succeeded, and runs again: {tries}."
+        case TaskState.SCHEDULED:
+            return f"It has not begun: it waits for its upstream again, then runs: {tries}."
     return f"It runs anew when its upstream allows it: {tries}."
 
 

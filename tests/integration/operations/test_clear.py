@@ -6,6 +6,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from scheduler_app.models import (
     ClearPlan,
     Flow,
     FlowVersion,
+    Pool,
     Run,
     RunAttempt,
     TaskInstance,
@@ -27,6 +29,7 @@ from scheduler_app.models import (
 )
 from scheduler_app.operations.clear import clear_run, clear_task_instances
 from scheduler_app.operations.terminate import terminate_task_instance
+from scheduler_app.operations.undo_clear import undo_clear
 from scheduler_app.queries.audit_visibility import compare
 from scheduler_app.rules.clear import Options
 from scheduler_app.rules.definition import FlowDefinition, TaskDefinition, to_dict
@@ -282,6 +285,54 @@ def test_a_run_under_way_goes_on_in_a_new_run_attempt(world: World) -> None:
     assert moves.begin_anew(world.connection, attempt_id=message.attempt_id, reason="stopped")
     assert world.play(message.run_id).state == "success"
     assert attempt_of(message).filter_code == "superseded_by_run_attempt"
+    assert nothing_is_hidden()
+
+
+@pytest.mark.parametrize("downstream", [True, False])
+def test_what_waits_for_room_waits_for_its_upstream_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, downstream: bool
+) -> None:
+    monkeypatch.setattr("scheduler_app.scheduler.dispatch_attempts.WAIT_NOTED_AFTER_S", 0.0)
+    pool = Pool.objects.create(name="closed", slots=0)
+    tasks = chain("a", "b", "c", pool="closed")
+    tasks = (replace(tasks[0], pool="default"), *tasks[1:], replace(tasks[1], task_id="d"))
+    run_id = world.run(world.flow("f", tasks))
+    world.tick(run_id)
+    world.serve()
+    for _ in range(3):
+        world.tick(run_id)
+    before = world.states(run_id)
+    assert before == {"a": "success", "b": "scheduled", "c": "none", "d": "scheduled"}
+    d = TaskInstance.objects.get(run_id=run_id, task_id="d")
+    clear(d.pk)
+    assert world.states(run_id)["b"] == "scheduled", "it comes after the same, and not after d"
+    a = TaskInstance.objects.get(run_id=run_id, task_id="a")
+    plan = clear(a.pk, include_downstream=downstream)
+    taken = {one.task_id: one.rule for one in plan.included}
+    assert taken == {"a": "asked", "b": "downstream"}, "d waits again already"
+    Pool.objects.filter(pk=pool.pk).update(slots=5)
+    for _ in range(3):
+        world.tick(run_id)
+    assert world.states(run_id) == {"a": "queued", "b": "none", "c": "none", "d": "none"}
+    assert world.play(run_id).state == "success"
+    assert nothing_is_hidden()
+
+
+def test_a_plan_that_let_something_wait_again_can_be_undone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler_app.scheduler.dispatch_attempts.WAIT_NOTED_AFTER_S", 0.0)
+    Pool.objects.create(name="closed", slots=0)
+    tasks = chain("a", "b", pool="closed")
+    run_id = world.run(world.flow("f", (replace(tasks[0], pool="default"), tasks[1])))
+    world.tick(run_id)
+    world.serve()
+    for _ in range(3):
+        world.tick(run_id)
+    plan = clear(TaskInstance.objects.get(run_id=run_id, task_id="a").pk)
+    assert world.states(run_id) == {"a": "none", "b": "none"}
+    undo_clear(plan_id=plan.plan_id, actor="ana", reason="no")
+    assert world.states(run_id) == {"a": "success", "b": "scheduled"}
     assert nothing_is_hidden()
 
 
