@@ -625,6 +625,13 @@ def _skipped(facts: Facts) -> Why:
     by_rule = f"rule:{facts.rule}"
     if facts.mark == TaskState.SKIPPED:
         pass
+    elif facts.attempt is not None and facts.attempt.outcome == AttemptOutcome.SUCCESS:
+        said = _said((facts.attempt.reason or "").removeprefix("Skipped: "))
+        return Why(
+            rule="skipped_itself",
+            sentence=f"{_process(facts.attempt)} executed it, and its code skipped it at"
+            f" {_at(facts.attempt.ended_at)}: {said}.",
+        )
     elif facts.maps_over is not None and facts.stop_reason is not None:
         return Why(
             rule="mapped_over_nothing",

@@ -13,6 +13,8 @@ from django.utils import timezone
 from scheduler_app.authoring.triggers import make_trigger
 from scheduler_app.models import Run, TaskInstance, Trigger
 from scheduler_app.processes.ended_runs import ended_runs
+from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.queries.why import why_of
 from scheduler_app.rules import values
 
 if TYPE_CHECKING:
@@ -116,6 +118,8 @@ def test_a_task_ends_as_skipped_where_it_says_so(workshop: Workshop) -> None:
     ti, attempt = workshop.ti(message), workshop.attempt(message)
     assert (ti.state, ti.is_open, ti.next_retry_at) == ("skipped", False, None)
     assert (attempt.outcome_reason, attempt.result) == ("Skipped: nothing new", None)
+    told = why_of(EVERYTHING, ti.pk)
+    assert (told.rule, told.sentence.endswith(": nothing new.")) == ("skipped_itself", True)
 
 
 def test_a_poke_stays_on_its_worker_and_ends_when_it_is_there(

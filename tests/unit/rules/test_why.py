@@ -444,6 +444,15 @@ CASES: dict[str, tuple[why.Facts, str, str]] = {
         "rule:all_success",
         "skipped since a was skipped, by its rule all_success",
     ),
+    "skipped by its own code": (
+        facts(
+            "skipped",
+            upstream=[up("a", "skipped")],
+            attempt=attempt(outcome="success", reason="Skipped: nothing new", is_accepted=True),
+        ),
+        "skipped_itself",
+        f"Process host-2:77 executed it, and its code skipped it at {AT}: nothing new",
+    ),
     "skipped since nothing failed": (
         facts("skipped", rule="one_failed", upstream=[up("a", "success")]),
         "rule:one_failed",
