@@ -10,6 +10,7 @@ from scheduler_app.models import Attempt, TaskInstance
 from scheduler_app.processes import database
 from scheduler_app.rules import values
 from scheduler_app.worker import execute, items
+from scheduler_app.worker.child import child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,6 +134,26 @@ def test_a_large_result_is_asked_for_alone(workshop: Workshop) -> None:
 
     workshop.fork(lambda: _execute(workshop, messages)).outcome()
     assert _results(messages) == [3000] * 4
+
+
+def test_no_statement_of_a_child_is_planned_anew(workshop: Workshop) -> None:
+    run_id = workshop.run(workshop.flow(FAN))
+    for task_id in ("first", "nothing"):
+        workshop.deliver(workshop.issue(run_id, task_id))
+    messages = [workshop.issue(run_id, task_id) for task_id in SIBLINGS]
+
+    def body() -> list[Any]:
+        _execute(workshop, messages)
+        return child().link.once(
+            lambda connection: connection.execute(
+                "SELECT generic_plans > 0, custom_plans FROM pg_prepared_statements"
+                " WHERE statement LIKE '%%near_results%%' AND statement NOT LIKE %s",
+                ["%pg_prepared%"],
+            ).fetchall()
+        )
+
+    plans: Any = workshop.fork(body).outcome()
+    assert plans == [(True, 0)]
 
 
 MAPPED = f"""{HEAD}
