@@ -50,14 +50,23 @@ def main(arguments: list[str]) -> None:
             os.close(out)
             os.close(hand)
             channel.sendall(b"%d\n" % pid)
-            # Its number stays its own until who asked has ended all that it left behind.
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            is_exit = ended is not None and ended.si_code == os.CLD_EXITED
-            status = 0 if ended is None else ended.si_status
-            channel.sendall(b"%d\n" % (status if is_exit else -status))
+            channel.sendall(b"%d\n" % _exit_code(pid))
             if not channel.recv(1):
                 return
-            os.waitpid(pid, 0)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _exit_code(pid: int) -> int:
+    """How the process ended, once it has; below 0 the signal.
+
+    Where the system allows it, its number stays its own until who asked has ended all that it left.
+    """
+    if not hasattr(os, "waitid"):
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None, "it was waited for"
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _request(channel: socket.socket) -> tuple[list[Any], list[int]] | None:
