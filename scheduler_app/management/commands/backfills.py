@@ -78,7 +78,7 @@ class Command(BaseCommand):
         listed.add_argument("--flow", action="append", default=[], help="may be repeated")
         add_list_options(listed)
         shown = verbs.add_parser("show", help="one backfill and what became of its dates")
-        shown.add_argument("--limit", type=int, default=100, help="dates (default: 100)")
+        add_list_options(shown)
         acts = {
             "pause": "no further run is made before it goes on",
             "unpause": "it goes on",
@@ -90,7 +90,7 @@ class Command(BaseCommand):
             one.add_argument("backfill", metavar="NUMBER", type=int, help="of the list")
             if name != "show":
                 one.add_argument("--reason", default="", help="why, for the audit")
-            add_json(one)
+                add_json(one)
         each["limit"].add_argument("--max-active-runs", type=int, required=True, metavar="N")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -160,10 +160,14 @@ class Command(BaseCommand):
 
     def _show(self, options: dict[str, Any]) -> None:
         row = backfills.one(EVERYTHING, options["backfill"])
-        asked = BackfillDateFilter(backfill=(row.id,), limit=options["limit"])
+        asked = BackfillDateFilter(
+            backfill=(row.id,), limit=options["limit"], filtered=lens(options)
+        )
+        asked = as_asked(asked, options)
         page = backfills.dates(asked, EVERYTHING)
         if options["json"]:
-            self.stdout.write(as_json({"backfill": row, "dates": page.rows}))
+            following = {"next_cursor": page.next_cursor or None}
+            self.stdout.write(as_json({"backfill": row, "dates": page.rows, **following}))
             return
         facts = (
             ("Backfill", row.id),
@@ -185,6 +189,7 @@ class Command(BaseCommand):
             (one.logical_date, one.state, one.run, one.run_state, one.reason) for one in page.rows
         ]
         self.stdout.write("\n" + table(("LOGICAL DATE", "WAS", "RUN", "RUN IS", "BECAUSE"), lines))
+        self.stdout.write(f"\n{told_page(page, 'dates', lens=asked.filtered)}")
 
     def _change(self, options: dict[str, Any]) -> None:
         named: dict[str, Any] = {

@@ -27,6 +27,12 @@ def test_a_range_is_previewed_filled_shown_and_cancelled(call: Call) -> None:
     number = str(json.loads(made.out)["id"])
     assert call("backfills", "list").lines()[1][:3] == [number, "running", "sales"]
     assert "0 of 3; 0 skipped" in call("backfills", "show", number).out
+    first = call("backfills", "show", number, "--limit", "2", "--order", "id", "--json").json
+    page = ("--limit", "2", "--order", "id", f"--cursor={first['next_cursor']}")
+    rest = call("backfills", "show", number, *page, "--json").json
+    assert (len(first["dates"]), len(rest["dates"]), rest["next_cursor"]) == (2, 1, None)
+    told = call("backfills", "show", number, "--limit", "2").out
+    assert "3 dates, none filtered\n2 are on this page; the next: --cursor=" in told
     assert "paused" in call("backfills", "pause", number, "--reason", "wait").out
     limited = call("backfills", "limit", number, "--max-active-runs", "3", "--reason", "more")
     assert limited.code == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import get_commands, load_command_class
 
 from scheduler_app.models import Variable
 from scheduler_app.operations.connections import set_connection
@@ -85,6 +87,25 @@ LISTS: dict[str, tuple[tuple[str, ...], Callable[[], None], str]] = {
     "runs": (("flows", "runs", "nightly"), _runs, "state=failed"),
     "take-overs": (("leases", "take-overs"), _take_overs, "shard=4000"),
 }
+
+
+# What is listed is a setting, and all of it.
+WITHOUT_PAGES = {"notifiers"}
+
+
+def test_every_list_that_there_is_takes_filters_an_order_and_pages() -> None:
+    found = set()
+    for name, app in get_commands().items():
+        if app != "scheduler_app.management" and not str(app).startswith("scheduler_app"):
+            continue
+        parser = load_command_class(str(app), name).create_parser("manage.py", name)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction) and "list" in action.choices:
+                options = action.choices["list"]._option_string_actions
+                if name not in WITHOUT_PAGES:
+                    assert {"--where", "--order", "--limit", "--cursor", "--json"} <= options.keys()
+                found.add(name)
+    assert found >= {"flows", "jobs", "pools", "variables", "connections", "tokens", "reviews"}
 
 
 @pytest.mark.parametrize("name", LISTS)
