@@ -186,7 +186,7 @@ def test_the_command_lists_versions(bound: Run, capsys: pytest.CaptureFixture[st
     assert [line.split()[0] for line in out.splitlines()[1:4]] == ["3", "2", "1"]
     assert out.splitlines()[1].endswith("current")
     assert "3 versions, none filtered" in out
-    rows = json.loads(_command(capsys, "versions", FLOW, "--json", "--limit", "1")[1])
+    rows = json.loads(_command(capsys, "versions", FLOW, "--json", "--limit", "1")[1])["results"]
     assert [row["number"] for row in rows] == [3]
 
 
