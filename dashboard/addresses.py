@@ -38,27 +38,50 @@ def changed(request: HttpRequest, changes: Mapping[str, object]) -> str:
 
     The place in the list goes, unless it is given.
     """
+    return _changed(
+        request.META.get("QUERY_STRING", ""),
+        request.GET.encoding,
+        tuple(
+            (name, None if value is None or value == "" else str(value))
+            for name, value in changes.items()
+        ),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _changed(asked: str, encoding: str, changes: tuple[tuple[str, str | None], ...]) -> str:
+    """As ``changed``; the links of a long list say the same again and again."""
     query = QueryDict(mutable=True)
-    for name, values in request.GET.lists():
-        if name not in changes and name not in PLACE_IN_LIST:
+    names = {name for name, _ in changes}
+    for name, values in QueryDict(asked, encoding=encoding).lists():
+        if name not in names and name not in PLACE_IN_LIST:
             query.setlist(name, [value for value in values if value != ""])
-    for name, value in changes.items():
-        if value is None or value == "":
+    for name, value in changes:
+        if value is None:
             query.pop(name, None)
         else:
-            query[name] = str(value)
+            query[name] = value
     text = query.urlencode(safe=",:")
     return f"?{text}" if text else "?"
 
 
 def carried(request: HttpRequest, parameters: Mapping[str, object]) -> str:
     """The query string of a link to another page: these parameters, and the lens while it is on."""
-    given = {
-        name: str(value) for name, value in parameters.items() if value is not None and value != ""
-    }
-    if is_lens_on(request):
-        given.setdefault("filtered", Lens.ALL.value)
-    return f"?{urlencode(given, safe=',:', quote_via=quote)}" if given else ""
+    given = tuple(
+        (name, str(value))
+        for name, value in parameters.items()
+        if value is not None and value != ""
+    )
+    return _encoded(given, is_lens_on(request))
+
+
+@lru_cache(maxsize=1024)
+def _encoded(given: tuple[tuple[str, str], ...], is_on: bool) -> str:
+    """As ``carried``; the links of a long list say the same again and again."""
+    parameters = dict(given)
+    if is_on:
+        parameters.setdefault("filtered", Lens.ALL.value)
+    return f"?{urlencode(parameters, safe=',:', quote_via=quote)}" if parameters else ""
 
 
 def address(name: str, *args: object) -> str:

@@ -63,30 +63,27 @@ SELECT r.id, r.shard, 'task_' || n, -1,
  WHERE r.actor = 'history'
  ORDER BY r.id, n
 """
+# Every twentieth was lost once, and replaced.
 _ATTEMPTS: Final = """
 INSERT INTO attempt (id, ti_id, run_id, task_id, map_index, kind, shard, try_number, resume_index,
                      dispatch_no, run_attempt, lease_token, fence, queue, pool, pool_slots, state,
                      is_live, outcome, is_accepted, nonce, worker_job_id, hostname, pid, issued_at,
-                     published_at, publish_count, started_at, heartbeat_at, ended_at)
-SELECT i.attempt_id, i.id, i.run_id, i.task_id, -1, 'task', i.shard, 1, 0, 1, 1, 1, 1, 'default',
-       'default', 1, 'ended', false, i.state, true, gen_random_uuid(), NULL, 'history', 1, i.queued_at,
-       i.queued_at, 1, i.started_at, i.ended_at, i.ended_at
-  FROM task_instance i JOIN run r ON r.id = i.run_id AND r.actor = 'history'
- ORDER BY i.id
-"""
-# Every twentieth was lost once, and replaced.
-_REPLACED: Final = """
-INSERT INTO attempt (id, ti_id, run_id, task_id, map_index, kind, shard, try_number, resume_index,
-                     dispatch_no, run_attempt, lease_token, fence, queue, pool, pool_slots, state,
-                     is_live, outcome, is_accepted, hostname, issued_at, published_at, publish_count,
-                     started_at, ended_at, filter_code, filtered_at, filter_detail, superseded_by)
-SELECT (left(i.attempt_id::text, 19) || '9' || right(i.attempt_id::text, 16))::uuid, i.id, i.run_id,
-       i.task_id, -1, 'task', i.shard, 1, 0, 0, 1, 1, 0, 'default', 'default', 1, 'ended', false,
-       'lost', false, 'history', i.queued_at, i.queued_at, 1, i.started_at, i.ended_at,
-       'superseded_by_redispatch', i.ended_at, '{"rule": "dispatch", "token": 1}', i.attempt_id
-  FROM task_instance i JOIN run r ON r.id = i.run_id AND r.actor = 'history'
- WHERE i.id %% 20 = 0
- ORDER BY i.id
+                     published_at, publish_count, started_at, heartbeat_at, ended_at,
+                     filter_code, filtered_at, filter_detail, superseded_by)
+SELECT a.id, i.id, i.run_id, i.task_id, -1, 'task', i.shard, 1, 0, a.dispatch_no, 1, 1,
+       nextval('attempt_fence'), 'default', 'default', 1, 'ended', false,
+       CASE WHEN a.is_lost THEN 'lost' ELSE i.state END, NOT a.is_lost, gen_random_uuid(),
+       md5((i.id / 100000)::text)::uuid, 'history', 1, i.queued_at, i.queued_at, 1, i.started_at,
+       i.ended_at, i.ended_at,
+       CASE WHEN a.is_lost THEN 'superseded_by_redispatch' END,
+       CASE WHEN a.is_lost THEN i.ended_at END,
+       CASE WHEN a.is_lost THEN '{"rule": "dispatch", "token": 1}'::jsonb END,
+       CASE WHEN a.is_lost THEN i.attempt_id END
+  FROM (SELECT i.* FROM task_instance i JOIN run r ON r.id = i.run_id AND r.actor = 'history'
+         ORDER BY i.id) i,
+       LATERAL (SELECT (left(i.attempt_id::text, 19) || '9' || right(i.attempt_id::text, 16))::uuid,
+                       0, true WHERE i.id %% 20 = 0
+                UNION ALL SELECT i.attempt_id, 1, false) a (id, dispatch_no, is_lost)
 """
 _EVENTS: Final = """
 INSERT INTO executor_event (attempt_id, ti_id, run_id, task_id, map_index, try_number, shard, kind,
@@ -119,7 +116,7 @@ def write(connection: psycopg.Connection[Any], *, version_id: int, instances: in
     }
     parts = (
         *(_FLOWS, _VERSIONS, _CURRENT, _RUNS, _RUN_ATTEMPTS, _INSTANCES),
-        *(_ATTEMPTS, _REPLACED, _EVENTS, _AUDIT),
+        *(_ATTEMPTS, _EVENTS, _AUDIT),
     )
     for part in parts:
         connection.execute(part, values)

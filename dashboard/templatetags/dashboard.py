@@ -20,6 +20,7 @@ from dashboard.acts import subjects
 from dashboard.addresses import address, carried, changed, is_lens_on
 from dashboard.markdown import rendered
 from dashboard.pictures import WORST_FIRST, worst_of
+from scheduler_app.queries import nouns
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import states
 from scheduler_app.rules.retry import told_rules
@@ -317,6 +318,8 @@ def sort(context: Context, listing: Listing[Any], column: str, label: str) -> st
     """A column heading that orders the list; plain text where the list cannot be ordered so."""
     asked = getattr(listing, "asked", None)
     if asked is None or column not in asked.ORDERS:
+        return label
+    if not listing.counts.exact and not nouns.is_in_order(type(asked), column):
         return label
     now = asked.ordered_by
     following = column if now == f"-{column}" else f"-{column}"

@@ -87,7 +87,8 @@ def record_list(request: HttpRequest) -> HttpResponse:
     )
     asked = found.asked
     assert isinstance(asked, RecordFilter)
-    since = reading.now - timedelta(hours=HOURS)
+    # The hours that the bars show: what is asked stays the same for an hour, and is kept.
+    since = _this_hour(reading.now) - timedelta(hours=HOURS - 1)
     summary = records.summary(asked, reading.scope, since=since)
     haunting = _haunting(reading)
     doubled = lens.counts(records.NOUN, RecordFilter(possible=("double_write",)), reading.scope)
@@ -265,7 +266,8 @@ def _haunting(reading: Reading) -> tuple[ghosts.GhostRow, ...]:
 def _comparison(reading: Reading) -> Comparison:
     """What the newest audit of each scheduler compared."""
     newest: dict[object, GhostAuditRow] = {}
-    asked = GhostAuditFilter(last_at_gte=reading.now - AUDIT_FRESH, limit=AUDITORS_MAX)
+    since = (reading.now - AUDIT_FRESH).replace(second=0, microsecond=0)
+    asked = GhostAuditFilter(last_at_gte=since, limit=AUDITORS_MAX)
     for row in ghost_audits.page(asked, reading.scope).rows:
         newest.setdefault(row.holder, row)
     if not newest:
@@ -283,10 +285,9 @@ def _bars(summary: Summary, now: datetime) -> list[Bar]:
     """One bar for each of the last hours, also for those without records."""
     by_hour = dict(summary.hours)
     top = max((sum(codes.values()) for codes in by_hour.values()), default=0) or 1
-    this_hour = now.replace(minute=0, second=0, microsecond=0)
     bars = []
     for place in range(HOURS):
-        hour = this_hour - timedelta(hours=HOURS - 1 - place)
+        hour = _this_hour(now) - timedelta(hours=HOURS - 1 - place)
         codes = by_hour.get(hour, {})
         number = sum(codes.values())
         height = round(BAR_HEIGHT * number / top, 1)
@@ -305,6 +306,10 @@ def _bars(summary: Summary, now: datetime) -> list[Bar]:
             )
         )
     return bars
+
+
+def _this_hour(now: datetime) -> datetime:
+    return now.replace(minute=0, second=0, microsecond=0)
 
 
 def _presets(

@@ -84,7 +84,8 @@ class Aside:
 def home(request: HttpRequest) -> HttpResponse:
     """The state of the whole stack."""
     reading = answer.begin(request)
-    since = reading.now - WINDOW
+    # Whole minutes: what the page asks stays the same for a while, and is kept.
+    since = (reading.now - WINDOW).replace(second=0, microsecond=0)
     _, components = health.components(reading.scope)
     failed = runs.page(
         RunFilter(state=("failed",), ended_at_gte=since, order="-ended_at", limit=TROUBLES_MAX),

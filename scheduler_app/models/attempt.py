@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import (
     Standing,
@@ -114,9 +115,25 @@ class Attempt(Standing):
             ),
         ]
         indexes = [
-            filtered_index("attempt"),
+            filtered_index(
+                *("attempt", "run", "ti", "shard", "task_id", "map_index", "kind"),
+                *("outcome", "issued_at", "ended_at"),
+            ),
             filtered_at_index("attempt"),
-            times_index("attempt", "issued_at", "started_at", "ended_at"),
+            times_index(
+                *("attempt", "issued_at", "started_at", "ended_at"),
+                finds={
+                    "fence": standing.LONG_NUMBERS,
+                    "shard": standing.NUMBERS,
+                    "map_index": standing.NUMBERS,
+                    "try_number": standing.NUMBERS,
+                    "task_id": standing.WORDS,
+                    "hostname": standing.FEW_WORDS,
+                    "worker_job_id": standing.IDS,
+                },
+            ),
+            # few among many, where flows have callbacks at all
+            models.Index(fields=["id"], condition=Q(kind="callback"), name="attempt_callbacks"),
             # what did not end well: few among many
             models.Index(
                 fields=["outcome", "id"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
 from scheduler_app.models.standing import times_index
 
 
@@ -26,6 +27,7 @@ class Freeze(models.Model):
             models.Index(
                 fields=["scope_kind"], condition=Q(ended_at__isnull=True), name="freeze_live"
             ),
+            times_index("freeze", "created_at", "ended_at"),
         ]
 
 
@@ -47,7 +49,10 @@ class Audit(models.Model):
         indexes = [
             models.Index(fields=["object_kind", "object_id"], name="audit_of_object"),
             models.Index(fields=["flow_id", "-id"], name="audit_of_flow"),
-            times_index("audit", "at"),
+            times_index(
+                *("audit", "at"),
+                finds={"actor": standing.WORDS, "action": standing.FEW_WORDS},
+            ),
         ]
 
 
@@ -112,6 +117,10 @@ class Incident(models.Model):
                 condition=Q(resolved_at__isnull=False, is_end_told=False),
                 name="incident_end_untold",
             ),
+            times_index(
+                *("incident", "raised_at", "resolved_at"),
+                finds={"run_id": standing.LONG_NUMBERS, "subject": standing.KEYS},
+            ),
         ]
 
 
@@ -151,6 +160,10 @@ class Alert(models.Model):
         indexes = [
             models.Index(
                 fields=["due_at"], condition=Q(ended_at__isnull=True), name="alert_waiting"
+            ),
+            times_index(
+                *("alert", "created_at", "ended_at"),
+                finds={"state": standing.FEW_WORDS, "about": standing.FEW_WORDS},
             ),
         ]
 

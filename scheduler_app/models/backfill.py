@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
 from scheduler_app.models.flow import Flow, FlowVersion
 
 
@@ -72,5 +73,8 @@ class BackfillDate(models.Model):
                 fields=["backfill", "position"],
                 condition=Q(is_waiting=True),
                 name="backfill_date_waiting",
+            ),
+            standing.times_index(
+                "backfill_date", "logical_date", finds={"state": standing.FEW_WORDS}
             ),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import (
     Standing,
@@ -61,9 +62,22 @@ class ExecutorEvent(Standing):
             ),
         ]
         indexes = [
-            filtered_index("executor_event"),
+            filtered_index(
+                *("executor_event", "run", "ti_id", "shard", "task_id", "kind", "verdict"),
+                "received_at",
+            ),
             filtered_at_index("executor_event"),
-            times_index("executor_event", "received_at"),
+            times_index(
+                *("executor_event", "received_at"),
+                finds={
+                    "ti_id": standing.LONG_NUMBERS,
+                    "shard": standing.NUMBERS,
+                    "task_id": standing.WORDS,
+                    "kind": standing.FEW_WORDS,
+                    "source": standing.WORDS,
+                    "verdict": standing.FEW_WORDS,
+                },
+            ),
             models.Index(
                 fields=["shard", "id"],
                 condition=Q(verdict="pending"),

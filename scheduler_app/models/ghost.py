@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
 from scheduler_app.models.run import Run
 
 
@@ -66,6 +67,16 @@ class Ghost(models.Model):
             models.Index(fields=["run"], name="ghost_of_run"),
             # what is haunting now, for pages, beats and audits
             models.Index(fields=["id"], condition=Q(ended_at__isnull=True), name="ghost_open"),
+            standing.times_index(
+                *("ghost", "first_seen_at", "last_seen_at", "ended_at"),
+                finds={
+                    "ti_id": standing.LONG_NUMBERS,
+                    "kind": standing.FEW_WORDS,
+                    "task_id": standing.WORDS,
+                    "hostname": standing.FEW_WORDS,
+                    "worker_job_id": standing.IDS,
+                },
+            ),
         ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
+
 
 class Guard(models.Model):
     """What an operator set for a flow or the whole installation, and a kind of action or all kinds.
@@ -49,6 +51,14 @@ class AutomaticAction(models.Model):
         indexes = [
             # how many there were of a kind in a window, and when the last one was
             models.Index(fields=["flow_id", "kind", "-at"], name="automatic_action_recent"),
+            standing.times_index(
+                *("automatic_action", "at"),
+                finds={
+                    "run_id": standing.LONG_NUMBERS,
+                    "kind": standing.FEW_WORDS,
+                    "actor": standing.WORDS,
+                },
+            ),
         ]
 
 
@@ -83,5 +93,18 @@ class Review(models.Model):
                 fields=["action", "object_kind", "object_id", "request_key"],
                 condition=Q(state="open"),
                 name="review_open_unique",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["flow_id", "-id"], name="review_of_flow"),
+            standing.times_index(
+                *("review", "created_at", "ended_at"),
+                finds={
+                    "object_id": standing.KEYS,
+                    "guard": standing.FEW_WORDS,
+                    "action": standing.FEW_WORDS,
+                    "asked_by": standing.WORDS,
+                    "state": standing.FEW_WORDS,
+                },
             ),
         ]

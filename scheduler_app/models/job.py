@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
+
 
 class Job(models.Model):
     """A process that takes part; alive while its heartbeat is young by the database's clock."""
@@ -38,4 +40,9 @@ class Job(models.Model):
         db_table = "job"
         indexes = [
             models.Index(fields=["kind"], condition=Q(ended_at__isnull=True), name="job_alive"),
+            # Nothing that a heartbeat writes.
+            standing.times_index(
+                *("job", "started_at"),
+                finds={"state": standing.FEW_WORDS, "hostname": standing.FEW_WORDS},
+            ),
         ]

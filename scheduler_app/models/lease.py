@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
+
 
 class Lease(models.Model):
     """The right to decide for a shard of flows; ``token`` grows at each change of holder."""
@@ -39,7 +41,17 @@ class LeaseEvent(models.Model):
 
     class Meta:
         db_table = "lease_event"
-        indexes = [models.Index(fields=["shard", "-at"], name="lease_event_of_shard")]
+        indexes = [
+            models.Index(fields=["shard", "-at"], name="lease_event_of_shard"),
+            standing.times_index(
+                *("lease_event", "at"),
+                finds={
+                    "token": standing.LONG_NUMBERS,
+                    "kind": standing.FEW_WORDS,
+                    "holder": standing.IDS,
+                },
+            ),
+        ]
 
 
 class TakeOver(models.Model):
@@ -64,9 +76,19 @@ class TakeOver(models.Model):
         indexes = [
             # the newest of a shard, and which fail-over is near a moment
             models.Index(fields=["shard", "-started_at"], name="take_over_of_shard"),
+            # the newest of a cause
+            models.Index(fields=["cause", "-id"], name="take_over_of_cause"),
             # what is not through yet
             models.Index(
                 fields=["shard"], condition=Q(ended_at__isnull=True), name="take_over_open"
+            ),
+            standing.times_index(
+                *("take_over", "started_at", "ended_at"),
+                finds={
+                    "new_token": standing.LONG_NUMBERS,
+                    "holder": standing.IDS,
+                    "old_holder": standing.IDS,
+                },
             ),
         ]
 
@@ -93,7 +115,13 @@ class TakeOverItem(models.Model):
                 fields=["take_over", "attempt_id"], name="take_over_item_of_attempt"
             ),
         ]
-        indexes = [models.Index(fields=["attempt_id"], name="take_over_item_attempt")]
+        indexes = [
+            models.Index(fields=["attempt_id"], name="take_over_item_attempt"),
+            standing.times_index(
+                *("take_over_item", "decided_at"),
+                finds={"decision": standing.FEW_WORDS, "hostname": standing.FEW_WORDS},
+            ),
+        ]
 
 
 class Inquiry(models.Model):
@@ -122,4 +150,7 @@ class Inquiry(models.Model):
             ),
             # the newest answer of a worker
             models.Index(fields=["worker_job_id", "-asked_at"], name="inquiry_of_worker"),
+            standing.times_index(
+                "inquiry", "asked_at", "answered_at", finds={"why": standing.FEW_WORDS}
+            ),
         ]

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING, Final
+
 from django.db import models
+from django.db.models import Q
 
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import Standing
+from scheduler_app.rules import visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+NUMBERED: Final = (
+    *(visibility.RUN, visibility.RUN_ATTEMPT),
+    *(visibility.TASK_INSTANCE, visibility.EXECUTOR_EVENT),
+)
+NUMBER_LENGTH: Final = 19  # digits: fewer fit a column
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Record(Standing):
@@ -14,7 +30,9 @@ class Record(Standing):
     key = models.CharField(max_length=300, primary_key=True)  # noun and id, as "attempt:0198..."
     noun = models.CharField(max_length=20)
     record_id = models.CharField(max_length=250)
+    number = models.BigIntegerField(null=True)  # its id, where that is a number
     at = models.DateTimeField(null=True)  # when it was set aside; of a current one, when it came
+    came_at = models.DateTimeField(null=True)
     flow_id = models.CharField(max_length=250, null=True)  # noqa: DJ001 - null: of no run; see run
     run = models.ForeignKey(
         Run, null=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
@@ -33,6 +51,20 @@ class Record(Standing):
     class Meta:
         db_table = "record"
         managed = False
+
+
+def with_keys(keys: Iterable[str]) -> Q:
+    """The records with these keys, found by the ids of their own tables: no index is over keys."""
+    found = Q(pk__in=[])
+    for key in keys:
+        noun, _, record_id = key.partition(":")
+        if noun in NUMBERED and record_id.isdecimal() and len(record_id) < NUMBER_LENGTH:
+            found |= Q(noun=noun, number=int(record_id), key=key)
+        elif noun == visibility.ATTEMPT and _UUID.fullmatch(record_id):
+            found |= Q(noun=noun, attempt_id=record_id, key=key)
+        elif noun in (visibility.FLOW, visibility.JOB) and "\x00" not in record_id:
+            found |= Q(noun=noun, record_id=record_id, key=key)
+    return found
 
 
 class Reviewed(models.Model):

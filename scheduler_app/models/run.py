@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
+from scheduler_app.models import standing
 from scheduler_app.models.flow import Flow, FlowVersion
 from scheduler_app.models.standing import (
     Standing,
@@ -78,14 +79,32 @@ class Run(Standing):
             ),
         ]
         indexes = [
-            filtered_index("run"),
+            filtered_index("run", "flow", "shard", "run_type", "state", "created_at", "ended_at"),
             filtered_at_index("run"),
-            times_index("run", "created_at", "queued_at", "started_at", "ended_at"),
+            times_index(
+                *("run", "logical_date", "created_at", "queued_at", "started_at", "ended_at"),
+                finds={
+                    "shard": standing.NUMBERS,
+                    "run_key": standing.KEYS,
+                    "version": standing.NUMBERED,
+                    "run_type": standing.FEW_WORDS,
+                },
+            ),
             models.Index(
                 fields=["id"],
                 condition=Q(state="failed", filter_code__isnull=True),
                 name="run_failed",
             ),
+            # those that failed lately, and how many
+            models.Index(
+                F("ended_at").desc(nulls_last=True),
+                F("id").desc(),
+                include=["frozen_at"],
+                condition=Q(state="failed", filter_code__isnull=True),
+                name="run_failed_lately",
+            ),
+            # what a freeze holds: nearly always empty
+            models.Index(fields=["id"], condition=Q(frozen_at__isnull=False), name="run_frozen"),
             # the sweep over active runs, per shard
             models.Index(fields=["shard", "id"], condition=Q(is_active=True), name="run_active"),
             # deadlines that are still to be looked at
@@ -134,4 +153,10 @@ class RunAttempt(Standing):
             standing_complete("run_attempt"),
             models.UniqueConstraint(fields=["run", "number"], name="run_attempt_number"),
         ]
-        indexes = [filtered_index("run_attempt"), filtered_at_index("run_attempt")]
+        indexes = [
+            filtered_index("run_attempt", "run"),
+            filtered_at_index("run_attempt"),
+            times_index(
+                *("run_attempt", "started_at", "ended_at"), finds={"state": standing.FEW_WORDS}
+            ),
+        ]

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 TIMES_PAGES: Final = 16  # of 8 KiB: some hundreds of rows
+# How an index over times knows what stands in a few pages: the least and the greatest, or, by its bits,
+# which of so many different values may be among them.
+TIMES: Final = "timestamptz_minmax_ops"
+NUMBERS: Final = "int4_minmax_ops"
+LONG_NUMBERS: Final = "int8_minmax_ops"
+WORDS: Final = "text_bloom_ops(n_distinct_per_range=64)"
+FEW_WORDS: Final = "text_bloom_ops(n_distinct_per_range=16)"
+KEYS: Final = "text_bloom_ops(n_distinct_per_range=600)"  # each row has its own
+NUMBERED: Final = "int8_bloom_ops(n_distinct_per_range=64)"
+IDS: Final = "uuid_bloom_ops(n_distinct_per_range=64)"
 
 
 class Standing(models.Model):
@@ -36,10 +49,15 @@ def standing_complete(table: str) -> models.CheckConstraint:
     return models.CheckConstraint(condition=none | every, name=f"{table}_standing_complete")
 
 
-def filtered_index(table: str) -> models.Index:
-    """Serves ``filtered=only`` and the counts by reason; holds filtered rows alone."""
+def filtered_index(table: str, *carried: str) -> models.Index:
+    """Serves ``filtered=only`` and the counts by reason; holds filtered rows alone.
+
+    ``carried``: what those counts are asked for by, so that they need look at nothing else. Nothing that a
+    claim or a beat writes: it would stand in the way of updates in place of every row.
+    """
     return models.Index(
         fields=["filter_code", "id"],
+        include=carried or None,
         condition=Q(filter_code__isnull=False),
         name=f"{table}_filtered",
     )
@@ -49,17 +67,24 @@ def filtered_at_index(table: str) -> models.Index:
     """Serves the newest filtered records of every noun together; holds filtered rows alone."""
     return models.Index(
         F("filtered_at").desc(nulls_last=True),  # as lists order a column that may be null
+        include=["filter_code"],  # so that counts by hour need look at nothing else
         condition=Q(filter_code__isnull=False),
         name=f"{table}_filtered_at",
     )
 
 
-def times_index(table: str, *columns: str) -> BrinIndex:
+def times_index(table: str, *columns: str, finds: Mapping[str, str] | None = None) -> BrinIndex:
     """Serves ranges of times and the newest by a time; costs its writers next to nothing.
 
     It knows the least and the greatest of each few pages, and rows come in about the order of time. It
-    does not stand in the way of updates in place.
+    does not stand in the way of updates in place. ``finds``: columns, with how they are known, of which a
+    value that few pages or none have is found without a look at all others.
     """
+    others = finds or {}
     return BrinIndex(
-        fields=columns, autosummarize=True, pages_per_range=TIMES_PAGES, name=f"{table}_times"
+        fields=[*columns, *others],
+        opclasses=[*(TIMES for _ in columns), *others.values()] if others else (),
+        autosummarize=True,
+        pages_per_range=TIMES_PAGES,
+        name=f"{table}_times",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Case, F, Q, When
 
+from scheduler_app.models import standing
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import (
     Standing,
@@ -107,9 +108,25 @@ class TaskInstance(Standing):
             ),
         ]
         indexes = [
-            filtered_index("task_instance"),
+            filtered_index(
+                *("task_instance", "run", "shard", "task_id", "map_index"),
+                "ended_state",
+            ),
             filtered_at_index("task_instance"),
-            times_index("task_instance", "queued_at", "started_at", "ended_at"),
+            times_index(
+                *("task_instance", "queued_at", "started_at", "ended_at"),
+                finds={
+                    "shard": standing.NUMBERS,
+                    "map_index": standing.NUMBERS,
+                    "task_id": standing.WORDS,
+                    "pool": standing.FEW_WORDS,
+                    "queue": standing.FEW_WORDS,
+                },
+            ),
+            # what people named, for who looks for a part of a name
+            models.Index(
+                fields=["id"], condition=Q(map_label__isnull=False), name="task_instance_labelled"
+            ),
             # what did not end well: few among many
             models.Index(
                 fields=["ended_state", "id"],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
+
 
 class Trigger(models.Model):
     """What a deferred task instance waits for. Fires once, whoever saw it.
@@ -52,6 +54,10 @@ class Trigger(models.Model):
                 fields=["triggerer_job_id"],
                 condition=Q(is_waiting=True, kind="watched"),
                 name="trigger_watched",
+            ),
+            standing.times_index(
+                *("trigger", "created_at", "due_at", "timeout_at"),
+                finds={"run_id": standing.LONG_NUMBERS, "state": standing.FEW_WORDS},
             ),
         ]
 

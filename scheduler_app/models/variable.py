@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from scheduler_app.models import standing
+
 
 class Variable(models.Model):
     """A named JSON value that flows read and write.
@@ -61,6 +63,19 @@ class VariableChange(models.Model):
         indexes = [
             # The history of one variable, newest first.
             models.Index(fields=["key", "-id"], name="variable_change_of_key"),
+            models.Index(
+                fields=["flow_id", "-id"],
+                condition=Q(flow_id__isnull=False),
+                name="variable_change_of_flow",
+            ),
+            standing.times_index(
+                *("variable_change", "at"),
+                finds={
+                    "actor": standing.WORDS,
+                    "action": standing.FEW_WORDS,
+                    "attempt_id": standing.IDS,
+                },
+            ),
         ]
         constraints = [
             models.UniqueConstraint(

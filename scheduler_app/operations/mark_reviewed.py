@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.models import Ghost, Record, Reviewed
+from scheduler_app.models.record import with_keys
 from scheduler_app.operations.reasons import check_reason
 from scheduler_app.rules.errors import Conflict, InvalidInput, NotFound
 from scheduler_app.rules.visibility import GHOST
@@ -116,7 +117,7 @@ def _read(keys: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _records(keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-    rows = Record.objects.filter(key__in=[key for key in keys if "\x00" not in key])
+    rows = Record.objects.filter(with_keys(keys))
     return {
         row.key: {
             "key": row.key,

@@ -42,9 +42,7 @@ class Export:
         self._statement = lens.compiled(rows)
         self._using = rows.db
         self._name = f"export_{uuid.uuid4().hex}"
-        counting, counting_parameters = lens.counting(
-            asked.matching(noun.rows(scope)), is_exact=True
-        )
+        counting, counting_parameters = lens.counting(asked.evolve(count="exact"), noun.rows(scope))
         with transaction.atomic(using=self._using), connections[self._using].cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             cursor.execute(f"SET LOCAL statement_timeout = '{PREPARE_TIMEOUT_S}s'")

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from django.db.models import Q
 
-from scheduler_app.models import Run, TakeOverItem, TriggeredRun
+from scheduler_app.models import FlowVersion, Run, TakeOverItem, TriggeredRun
 from scheduler_app.queries import reviewed as reviewed_marks
 from scheduler_app.queries import shown
 from scheduler_app.queries.group_tasks import tasks_of
-from scheduler_app.queries.list_filter import ListFilter
+from scheduler_app.queries.list_filter import Lens, ListFilter
 from scheduler_app.queries.parameters import (
     choice_by,
     choice_of,
@@ -58,6 +58,10 @@ def _runs_of_flows(flow_ids: tuple[str, ...]) -> Q:
 
 def _runs_by_key(run_ids: tuple[str, ...]) -> Q:
     return Q(run_id__in=Run.objects.filter(run_key__in=run_ids).values("id"))
+
+
+def _runs_of_versions(numbers: tuple[int, ...]) -> Q:
+    return Q(version_id__in=FlowVersion.objects.filter(number__in=numbers).values("id"))
 
 
 def _runs_asked_for_in(runs: tuple[int, ...]) -> Q:
@@ -155,7 +159,7 @@ class RunFilter(ListFilter):
     run_type: tuple[str, ...] = field(
         default=(), metadata=choice_of("run_type", tuple(kind.value for kind in states.RunType))
     )
-    version: tuple[int, ...] = field(default=(), metadata=number_of("version__number"))
+    version: tuple[int, ...] = field(default=(), metadata=number_by(_runs_of_versions))
     backfill: tuple[int, ...] = field(default=(), metadata=number_of("backfill_id"))
     # Asked for by a task of the run, or by the task instance, with this number.
     triggered_by: tuple[int, ...] = field(default=(), metadata=number_by(_runs_asked_for_in))
@@ -252,7 +256,9 @@ class AttemptFilter(ListFilter):
     task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
     map_index: tuple[int, ...] = field(default=(), metadata=number_of("map_index"))
     try_number: tuple[int, ...] = field(default=(), metadata=number_of("try_number"))
-    state: tuple[str, ...] = field(default=(), metadata=choice_of("state", shown.ATTEMPT_STATES))
+    state: tuple[str, ...] = field(
+        default=(), metadata=choice_by(shown.attempt_states, shown.ATTEMPT_STATES)
+    )
     outcome: tuple[str, ...] = field(default=(), metadata=choice_of("outcome", shown.OUTCOMES))
     kind: tuple[str, ...] = field(
         default=(), metadata=choice_of("kind", tuple(kind.value for kind in states.AttemptKind))
@@ -385,6 +391,7 @@ class JobFilter(ListFilter):
 
     ORDERS: ClassVar[tuple[str, ...]] = ("started_at", "heartbeat_at", "progress_at", "id")
     ORDER_DEFAULT: ClassVar[str] = "-started_at"
+    CURRENT: ClassVar[Q] = Q(ended_at__isnull=True, filter_code__isnull=True)
 
     id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("id"))
     kind: tuple[str, ...] = field(
@@ -693,6 +700,7 @@ class GhostFilter(ListFilter):
     """Which ghosts and suspects."""
 
     ORDERS: ClassVar[tuple[str, ...]] = ("id", "first_seen_at", "last_seen_at", "ended_at")
+    CURRENT: ClassVar[Q] = Q(ended_at__isnull=True)
 
     kind: tuple[str, ...] = field(default=(), metadata=choice_of("kind", tuple(ghosts.KINDS)))
     state: tuple[str, ...] = field(
@@ -766,12 +774,19 @@ def _possibly_doubled(values: tuple[str, ...]) -> Q:
     return attempt | report
 
 
+def _reviewed_records(states: tuple[str, ...]) -> Q:
+    kept = reviewed_marks.keep(reviewed_marks.OF_RECORD, states)
+    # What is current is marked by nobody, and need not be looked at.
+    return kept & Q(filter_code__isnull=False) if states == ("yes",) else kept
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter(ListFilter):
     """Which records of any noun."""
 
     ORDERS: ClassVar[tuple[str, ...]] = ("filtered_at", "at", "key")
     ORDER_DEFAULT: ClassVar[str] = "-filtered_at"
+    ORDER_BESIDE_CURRENT: ClassVar[str] = "-at"  # which have no other time
 
     noun: tuple[str, ...] = field(default=(), metadata=choice_of("noun", NOUNS_WITH_STANDING))
     flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_records_of_flows))
@@ -785,13 +800,25 @@ class RecordFilter(ListFilter):
     kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
     reviewed: tuple[str, ...] = field(
         default=(),
-        metadata=choice_by(
-            lambda states: reviewed_marks.keep(reviewed_marks.OF_RECORD, states),
-            reviewed_marks.STATES,
-        ),
+        metadata=choice_by(_reviewed_records, reviewed_marks.STATES),
     )
     possible: tuple[str, ...] = field(
         default=(), metadata=choice_by(_possibly_doubled, ("double_write",))
     )
     at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
     at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
+
+    def halves(self) -> tuple[Q, Q]:
+        """As of every list; each with its times in the words of the indexes over them."""
+        current, aside = ListFilter.halves(self)  # super() knows another class than slots make
+        for compare, value in (("gte", self.at_gte), ("lte", self.at_lte)):
+            if value is not None:
+                current &= Q(**{f"came_at__{compare}": value})
+                aside &= Q(**{f"filtered_at__{compare}": value})
+        return current, aside
+
+    @property
+    def ordered_by(self) -> str:
+        """As of every list; beside current records, by when each came."""
+        alone = self.filtered is Lens.ONLY
+        return self.order or (self.ORDER_DEFAULT if alone else self.ORDER_BESIDE_CURRENT)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from django.db.models.functions import Cast
 
 from scheduler_app.models import Run
 from scheduler_app.queries import newest, paging
-from scheduler_app.queries.list_filter import Lens
+from scheduler_app.queries.list_filter import LIMIT_MAX, Lens
 from scheduler_app.rules import errors, visibility
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ Window: TypeAlias = "Callable[[Any, Scope], Q]"
 SENTENCE: Final = "filter_reason"
 COUNT_MAX: Final = 10_000  # rows; each half is counted up to here unless count=exact
 COUNTED_COLUMNS: Final = 2  # of a counting statement
+# Rows that are put in an order which no index has; more of them cost more than a page may.
+SORTED_MAX: Final = 20_000
 READINGS_KEPT: Final = 256  # statements of pages, some kilobytes each
 # The flow and the text id of the run of a row. Subqueries, not joins: read for the rows of a page alone,
 # and a row whose run is lost is a row nevertheless.
@@ -167,6 +169,11 @@ class Noun(Generic[RowT]):
     columns: Mapping[str, str | Combinable] = field(default_factory=dict)
     derived: Mapping[str, Callable[[Mapping[str, Any]], object]] = field(default_factory=dict)
     key: str = "id"
+    # Which of the rows, by which column of an index, tell how far back the newest few of all reach; where
+    # it is not the newest by the key.
+    newest_by: Callable[[ListFilter], tuple[Q, str]] | None = None
+    # A comparison of such a time with a value, in words that an index serves.
+    implied: Callable[[ListFilter, str, object], Q] | None = None
 
     def field_names(self) -> tuple[str, ...]:
         """The fields of the row in the order of exports: its own first, its standing last."""
@@ -260,9 +267,14 @@ def page(
     """
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
     wanted = asked.limit + 1
+    values: list[list[Any]] = []
     for way in _ways(noun, asked, by):
-        values, counted = _read(_reading(noun, asked, scope, window, way), asked)
-        if len(values) in (wanted, rows_in(counted, asked)):
+        if way is _Way.SORTED:
+            _check_sortable(noun, asked, scope)
+        found, counted = _read(_reading(noun, asked, scope, window, way), asked)
+        # Rows without the time that orders them come after those that have it.
+        values = values + found if way is _Way.REST else found
+        if len(values) >= wanted or len(values) == rows_in(counted, asked):
             break
     rows = tuple(noun.row_of(each) for each in values[: asked.limit])
     more = len(values) > asked.limit
@@ -271,27 +283,16 @@ def page(
 
 def counts(noun: Noun[Any], asked: ListFilter, scope: Scope) -> Counts:
     """The counts of a list, without its rows."""
-    matching = asked.matching(noun.rows(scope))
-    is_exact = asked.count == "exact"
-    sql, parameters = counting(matching, is_exact=is_exact)
-    with connections[matching.db].cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return counts_of(cursor.fetchall()[0], is_exact=is_exact)
+    return counts_together([(noun, asked)], scope)[0]
 
 
 def counts_together(
     lists: Sequence[tuple[Noun[Any], ListFilter]], scope: Scope
 ) -> tuple[Counts, ...]:
     """The counts of several lists, in one statement and so from one snapshot."""
-    parts: list[str] = []
-    parameters: list[Any] = []
-    for place, (noun, asked) in enumerate(lists):
-        sql, given = counting(asked.matching(noun.rows(scope)), is_exact=asked.count == "exact")
-        parts.append(f"({sql}) l{place}")
-        parameters += given
-    using = lists[0][0].rows(scope).db
+    sql, parameters, using = _counting_together(tuple(lists), scope)
     with connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT * FROM {', '.join(parts)}", parameters)  # noqa: S608 - Django's own SQL
+        cursor.execute(sql, parameters)
         (line,) = cursor.fetchall()
     return tuple(
         counts_of(
@@ -300,6 +301,21 @@ def counts_together(
         )
         for place, (_, asked) in enumerate(lists)
     )
+
+
+@lru_cache(maxsize=READINGS_KEPT)
+def _counting_together(
+    lists: tuple[tuple[Noun[Any], ListFilter], ...], scope: Scope
+) -> tuple[str, tuple[Any, ...], str]:
+    """The statement that counts these lists, its parameters, and where; made once, as a page's."""
+    parts: list[str] = []
+    parameters: list[Any] = []
+    for place, (noun, asked) in enumerate(lists):
+        sql, given = counting(asked, noun.rows(scope))
+        parts.append(f"({sql}) l{place}")
+        parameters += given
+    using = lists[0][0].rows(scope).db
+    return f"SELECT * FROM {', '.join(parts)}", tuple(parameters), using  # noqa: S608 - Django's own SQL
 
 
 def rows_in(counts: Counts, asked: ListFilter) -> int:
@@ -373,21 +389,49 @@ class _Way(Enum):
     """How the rows of a page are found."""
 
     PLAIN = auto()
+    SORTED = auto()  # all that match are put in order: no index has it
     NARROWED = auto()  # by newest.narrowed
+    REST = auto()  # what follows on all of the narrowed ones: the rows without a time
     NEAR = auto()  # by newest.near
-    SORTED = auto()  # by newest.by_key_after_all
+    FOUND = auto()  # by newest.found_first
 
 
 def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way, ...]:
     """What is tried in turn until the page is full."""
     # Current rows have no time at which they were set aside.
-    if newest.is_timed(noun.model, by.column) and (
-        by.column != "filtered_at" or asked.filtered is Lens.ONLY
-    ):
-        return _Way.NARROWED, _Way.PLAIN
+    if by.column == "filtered_at" and asked.filtered is not Lens.ONLY:
+        return (_Way.SORTED,)
+    if newest.is_timed(noun.model, by.column):
+        return (_Way.NARROWED, _Way.REST) if by.is_nullable else (_Way.NARROWED,)
     if by.column == noun.key and newest.bounds_an_interval(noun.model, asked.narrowing()):
-        return _Way.NEAR, _Way.SORTED
-    return (_Way.PLAIN,)
+        return _Way.NEAR, _Way.FOUND
+    is_short = by.column == noun.key and noun.newest_by is None  # or its table has the key in order
+    return (_Way.PLAIN if is_short or newest.is_in_order(noun.model, by.column) else _Way.SORTED,)
+
+
+def _check_sortable(noun: Noun[Any], asked: ListFilter, scope: Scope) -> None:
+    """Raises ``InvalidInput`` where too many rows match to be put in order for one page."""
+    sql, parameters, using = _sorting(noun, asked.evolve(limit=LIMIT_MAX), scope, SORTED_MAX)
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, parameters)
+        ((number,),) = cursor.fetchall()
+    if number > SORTED_MAX:
+        raise errors.InvalidInput(
+            f"order: more than {SORTED_MAX:,} rows match, too many to be put in the order of"
+            f" {asked.ordered_by.removeprefix('-')}. Narrow the list, by a run, a flow or a time.",
+            parameter="order",
+        )
+
+
+@lru_cache(maxsize=READINGS_KEPT)
+def _sorting(
+    noun: Noun[Any], asked: ListFilter, scope: Scope, at_most: int
+) -> tuple[str, tuple[Any, ...], str]:
+    """The statement that counts what would be sorted, up to just above so many, and where."""
+    rows = asked.apply(noun.rows(scope)).order_by().values_list(Value(1))[: at_most + 1]
+    plain = compiled(rows)
+    sql = f"SELECT count(*) FROM ({plain.sql}) a"  # noqa: S608 - Django's own SQL
+    return sql, plain.parameters, rows.db
 
 
 @lru_cache(maxsize=READINGS_KEPT)
@@ -407,20 +451,28 @@ def _reading(
     if asked.cursor:
         listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
     wanted = asked.limit + 1
-    order = by.expressions()
     if way is _Way.NARROWED:
+        some, key = noun.newest_by(asked) if noun.newest_by else (Q(), by.key)
         listed = newest.narrowed(
-            listed, by.column, key=by.key, is_descending=by.is_descending, number=wanted
+            listed,
+            by.column,
+            of=listed.filter(some),
+            key=key,
+            is_descending=by.is_descending,
+            number=wanted,
+            implied=partial(noun.implied, asked) if noun.implied else None,
         )
+    elif way is _Way.REST:
+        listed = listed.filter(**{f"{by.column}__isnull": True})
     elif way is _Way.NEAR:
         listed = newest.near(listed, key=by.key, is_descending=by.is_descending)
-    elif way is _Way.SORTED:
-        order = [newest.by_key_after_all(by.key, is_descending=by.is_descending)]
-    listed = listed.order_by(*order)[:wanted]
+    elif way is _Way.FOUND:
+        listed = newest.found_first(
+            listed, every, key=by.key, is_descending=by.is_descending, number=wanted
+        )
+    listed = listed.order_by(*by.expressions())[:wanted]
     shown = compiled(listed.values_list(*noun.sources(), Value(True)))
-    counted_sql, counted_parameters = counting(
-        asked.matching(every), is_exact=asked.count == "exact"
-    )
+    counted_sql, counted_parameters = counting(asked, every)
     places = ", ".join(_places(noun, by))
     sql = (
         f"SELECT counted.*, page.* FROM ({counted_sql}) counted"  # noqa: S608 - Django's own SQL
@@ -442,12 +494,13 @@ def _read(reading: _Reading, asked: ListFilter) -> tuple[list[list[Any]], Counts
     return reading.shown.values(rows, reading.using), counted
 
 
-def counting(matching: QuerySet[Any], *, is_exact: bool) -> tuple[str, tuple[Any, ...]]:
+def counting(asked: ListFilter, rows: QuerySet[Any]) -> tuple[str, tuple[Any, ...]]:
     """The statement that counts both halves of a list; each half stops just above ``COUNT_MAX``."""
-    plain = matching.order_by()
-    current = plain.filter(filter_code__isnull=True).values_list(Value(1))
-    aside = plain.filter(filter_code__isnull=False).values_list("filter_code")
-    if not is_exact:
+    plain = asked.matching(rows).order_by()
+    halves = asked.halves()
+    current = plain.filter(halves[0]).values_list(Value(1))
+    aside = plain.filter(halves[1]).values_list("filter_code")
+    if asked.count != "exact":
         current, aside = current[: COUNT_MAX + 1], aside[: COUNT_MAX + 1]
     one, other = compiled(current), compiled(aside)
     sql = (

@@ -40,6 +40,8 @@ class ListFilter:
 
     ORDERS: ClassVar[tuple[str, ...]] = ("id",)
     ORDER_DEFAULT: ClassVar[str] = "-id"
+    # Which rows are current. Where no column says so, in the words that an index serves.
+    CURRENT: ClassVar[Q] = Q(filter_code__isnull=True)
 
     filtered: Lens = Lens.CURRENT
     why: tuple[str, ...] = ()
@@ -118,13 +120,18 @@ class ListFilter:
     def apply(self, rows: QuerySet[ModelT]) -> QuerySet[ModelT]:
         """The rows that the list shows, on all its pages."""
         rows = self.matching(rows)
-        current = Q(filter_code__isnull=True)
-        told = Q(filter_code__in=self.why) if self.why else ~current
+        current, told = self.halves()
+        if self.why:
+            told &= Q(filter_code__in=self.why)
         if self.filtered is Lens.CURRENT:
             return rows.filter(current)
         if self.filtered is Lens.ONLY:
             return rows.filter(told)
         return rows.filter(current | told) if self.why else rows
+
+    def halves(self) -> tuple[Q, Q]:
+        """Which rows are current, and which are set aside."""
+        return self.CURRENT, Q(filter_code__isnull=False)
 
     @property
     def ordered_by(self) -> str:

@@ -9,58 +9,121 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib.postgres.indexes import BrinIndex
-from django.db.models import F, Subquery
+from django.db.models import DateTimeField, F, Field, Func, Q, Subquery, UniqueConstraint
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Coalesce
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from scheduler_app.models import standing
 
-    from django.db.models import Model, QuerySet
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from django.db.models import BaseConstraint, Index, Model, QuerySet
 
 NEAR_ROWS: Final = 5_000
 
 
 class _Reached(Subquery):
-    """The earliest of the times that the inner statement gives; in the other direction, the latest."""
+    """The earliest of so many times that the inner statement gives; in the other direction, the latest.
 
-    def __init__(self, times: QuerySet[Any], *, is_descending: bool) -> None:
-        found, none = ("min", "-infinity") if is_descending else ("max", "infinity")
+    Where it gives fewer, all there are.
+    """
+
+    def __init__(
+        self, times: QuerySet[Any], *, number: int, ends: tuple[str, str], is_descending: bool
+    ) -> None:
+        found, none = ("min", ends[0]) if is_descending else ("max", ends[1])
         super().__init__(
-            times,
-            template=f"(SELECT coalesce({found}(x), '{none}') FROM (%(subquery)s) reached (x))",  # noqa: S608 - words of our own
+            times[:number],
+            template=f"(SELECT CASE WHEN count(x) < {number} THEN {none} ELSE {found}(x) END"  # noqa: S608 - words of our own
+            " FROM (%(subquery)s) reached (x))",
         )
 
 
-# Lists whose tables have an index in this very order each.
-_IN_ORDER: Final = frozenset({("record", "filtered_at")})
+# The least and the greatest that a column may be.
+_ENDS_OF_TIME: Final = ("'-infinity'::timestamptz", "'infinity'::timestamptz")
+_ENDS_OF_NUMBERS: Final = (f"({-(2**63)})::bigint", f"{2**63 - 1}::bigint")
+
+
+def _ends(column: Field[Any, Any]) -> tuple[str, str]:
+    return _ENDS_OF_TIME if isinstance(column, DateTimeField) else _ENDS_OF_NUMBERS
+
+
+# Lists whose tables have an index over this time each.
+_IN_ORDER: Final = frozenset({("record", "filtered_at"), ("record", "at")})
+
+# How an index knows columns that grow from row to row: ``models.standing.times_index``.
+_GROWING: Final = frozenset({standing.TIMES, standing.LONG_NUMBERS})
 
 
 def is_timed(model: type[Model], column: str) -> bool:
-    """Whether the model has an index over this time."""
+    """Whether the model has an index over this time, or over this number, which grows as time does."""
     meta = model._meta  # noqa: SLF001 - documented by Django as public
     return (meta.db_table, column) in _IN_ORDER or any(
-        isinstance(index, BrinIndex) and column in index.fields for index in meta.indexes
+        _is_over(index, column) for index in meta.indexes
     )
+
+
+def is_in_order(model: type[Model], column: str) -> bool:
+    """Whether the first rows by this column are found without putting all in order."""
+    meta = model._meta  # noqa: SLF001 - likewise
+    field = meta.get_field(column)
+    return (
+        is_timed(model, column)
+        or (meta.managed and bool(getattr(field, "unique", False)))  # a view has no index
+        or any(_begins_with(index, column) for index in meta.indexes)
+        or any(_is_unique_by(constraint, column) for constraint in meta.constraints)
+    )
+
+
+def _begins_with(index: Index, column: str) -> bool:
+    is_tree = not isinstance(index, BrinIndex) and index.condition is None
+    return is_tree and bool(index.fields) and index.fields[0].removeprefix("-") == column
+
+
+def _is_unique_by(constraint: BaseConstraint, column: str) -> bool:
+    if not isinstance(constraint, UniqueConstraint) or constraint.condition is not None:
+        return False
+    return bool(constraint.fields) and constraint.fields[0] == column
+
+
+def _is_over(index: Index, column: str) -> bool:
+    if not isinstance(index, BrinIndex) or column not in index.fields:
+        return False
+    return not index.opclasses or index.opclasses[index.fields.index(column)] in _GROWING
 
 
 def narrowed(
-    rows: QuerySet[Any], column: str, *, key: str, is_descending: bool, number: int
+    rows: QuerySet[Any],
+    column: str,
+    *,
+    of: QuerySet[Any],
+    key: str,
+    is_descending: bool,
+    number: int,
+    implied: Callable[[str, object], Q] | None = None,
 ) -> QuerySet[Any]:
     """A part of the rows that has the first ``number`` of them in the order of the column.
 
-    Only if at least ``number`` rows are left: where there are fewer, the caller asks without.
+    The first of these, ``of`` the rows, in the order of an index (``key``) tell how far back it reaches.
+    If fewer rows are left, it has all that have the column. ``implied``: such a comparison of the column
+    with a value, in words that an index serves.
     """
-    compare = "gte" if is_descending else "lte"
-    is_in_order = (rows.model._meta.db_table, column) in _IN_ORDER  # noqa: SLF001 - likewise
-    by = OrderBy(
-        F(column if is_in_order else key),
-        descending=is_descending,
-        nulls_last=True if is_in_order else None,
-    )
-    times = rows.filter(**{f"{column}__isnull": False}).order_by(by).values(column)
-    reached = _Reached(times[:number], is_descending=is_descending)
-    return rows.filter(**{f"{column}__{compare}": reached})
+    compare, other = ("gte", "lte") if is_descending else ("lte", "gte")
+    meta = rows.model._meta  # noqa: SLF001 - likewise
+    field = meta.get_field(column)
+    assert isinstance(field, Field)
+    ends = _ends(field)
+    nulls_last = True if (meta.db_table, key) in _IN_ORDER else None  # as its index has them
+    by = OrderBy(F(key), descending=is_descending, nulls_last=nulls_last)
+    times = of.filter(**{f"{column}__isnull": False}).order_by(by).values(column)
+    reached = _Reached(times, number=number, ends=ends, is_descending=is_descending)
+    # The other end keeps nothing out. Of an interval that it does not know, the planner thinks that it is
+    # short, and reads the index over times; of what is open at one end, that it is a third of the table.
+    last = Func(template=ends[1] if is_descending else ends[0], output_field=field)
+    if implied is not None:
+        return rows.filter(implied(compare, reached), implied(other, last))
+    return rows.filter(**{f"{column}__{compare}": reached, f"{column}__{other}": last})
 
 
 def bounds_an_interval(model: type[Model], compared: Collection[str]) -> bool:
@@ -84,10 +147,14 @@ def near(rows: QuerySet[Any], *, key: str, is_descending: bool) -> QuerySet[Any]
     return rows.filter(**{f"{key}__{'gte' if is_descending else 'lte'}": last})
 
 
-def by_key_after_all(key: str, *, is_descending: bool) -> OrderBy:
-    """The order of the key for rows that are found by something else: not a walk along its index.
+def found_first(
+    rows: QuerySet[Any], every: QuerySet[Any], *, key: str, is_descending: bool, number: int
+) -> QuerySet[Any]:
+    """Of every row, the first ``number`` of ``rows`` by the key, found without a walk along its index.
 
     The index over times finds an interval wherever it is in a long history; by the key, everything
-    beside it would be looked at.
+    beside it would be looked at. Only keys are sorted, not whole rows.
     """
-    return OrderBy(Coalesce(F(key), F(key)), descending=is_descending)
+    by_key = OrderBy(Coalesce(F(key), F(key)), descending=is_descending)
+    keys = rows.order_by(by_key).values(key)[:number]
+    return every.filter(**{f"{key}__in": Subquery(keys)})

@@ -27,6 +27,7 @@ from scheduler_app.queries import (
     lease_events,
     leases,
     lens,
+    newest,
     pools,
     records,
     reviews,
@@ -80,3 +81,10 @@ NOUNS: Final[dict[str, tuple[lens.Noun[Any], type[ListFilter]]]] = {
         (records.NOUN, filters.RecordFilter),
     )
 }
+
+
+def is_in_order(kind: type[ListFilter], column: str) -> bool:
+    """Whether the list that is asked by this filter may be long, and is had in this order all the same."""
+    return any(
+        newest.is_in_order(noun.model, column) for noun, asked in NOUNS.values() if asked is kind
+    )

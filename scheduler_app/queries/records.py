@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
-from django.db.models import Count, Max, Q
+from django.db.models import CharField, Count, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce, TruncHour
 
-from scheduler_app.models import Counter, Ghost, Record, TakeOver
+from scheduler_app.models import Counter, Ghost, Record, Run, TakeOver
+from scheduler_app.models.record import NUMBER_LENGTH, NUMBERED, with_keys
 from scheduler_app.queries import lens, reviewed
-from scheduler_app.rules import errors
+from scheduler_app.queries.list_filter import Lens
+from scheduler_app.rules import errors, visibility
 from scheduler_app.rules.leadership import FAIL_OVERS, Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from django.db.models import QuerySet
 
     from scheduler_app.queries.filters import RecordFilter
+    from scheduler_app.queries.list_filter import ListFilter
     from scheduler_app.queries.scope import Scope
 
 TOP: Final = 5  # sources of each kind
-FLOW: Final = Coalesce("flow_id", "run__flow_id")
+SOURCES_OF: Final = 2_000  # newest filtered records that are looked at for where they come from
+# Subqueries, not joins: read for the rows of a page alone.
+_RUN: Final = Run.objects.filter(id=OuterRef("run_id"))
+FLOW: Final = Coalesce("flow_id", Subquery(_RUN.values("flow_id")), output_field=CharField())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,23 @@ def _rows(scope: Scope) -> QuerySet[Record]:
     return scope.owned(rows.annotate(owner=FLOW), "owner")
 
 
+def _newest_by(asked: ListFilter) -> tuple[Q, str]:
+    """Which records, in which order of an index, tell how far back the newest few of all reach."""
+    if asked.filtered is Lens.ONLY:
+        return Q(), "filtered_at"  # each table has an index over what was set aside, by time
+    nouns = getattr(asked, "noun", ()) or (visibility.ATTEMPT,)
+    if visibility.ATTEMPT in nouns:
+        return Q(noun=visibility.ATTEMPT), "attempt_id"  # time-ordered ids
+    return Q(noun=next((noun for noun in nouns if noun in NUMBERED), nouns[0])), "number"
+
+
+def _implied(asked: ListFilter, compare: str, value: object) -> Q:
+    """A comparison of ``at`` with this value, in times of the tables."""
+    current = Q(filter_code__isnull=True, **{f"came_at__{compare}": value})
+    aside = Q(filter_code__isnull=False, **{f"filtered_at__{compare}": value})
+    return {Lens.CURRENT: current, Lens.ONLY: aside}.get(asked.filtered, current | aside)
+
+
 NOUN: Final = lens.Noun(
     name="records",
     model=Record,
@@ -66,12 +90,14 @@ NOUN: Final = lens.Noun(
     rows=_rows,
     columns={
         "flow_id": FLOW,
-        "run_id": "run__run_key",
+        "run_id": Subquery(_RUN.values("run_key")),
         "run": "run_id",
         "ti": "ti_id",
         "reviewed": reviewed.of(reviewed.OF_RECORD),
     },
     key="key",
+    newest_by=_newest_by,
+    implied=_implied,
 )
 
 
@@ -82,7 +108,7 @@ def page(asked: RecordFilter, scope: Scope) -> lens.Page[RecordRow]:
 
 def one(scope: Scope, key: str) -> RecordRow:
     """The record with this key. Raises ``NotFound``."""
-    return lens.one(NOUN, scope, Q(key=key), f"record {key}")
+    return lens.one(NOUN, scope, with_keys([key]), f"record {key}")
 
 
 def check_visible(scope: Scope, keys: Sequence[str]) -> None:
@@ -90,8 +116,8 @@ def check_visible(scope: Scope, keys: Sequence[str]) -> None:
     wanted = {*keys}
     numbers = {key: key.partition(":")[2] for key in wanted if key.startswith("ghost:")}
     texts = [key for key in wanted if key not in numbers and "\x00" not in key]
-    seen = set(_rows(scope).filter(key__in=texts).values_list("key", flat=True))
-    ids = [int(text) for text in numbers.values() if text.isdecimal() and len(text) < 19]
+    seen = set(_rows(scope).filter(with_keys(texts)).values_list("key", flat=True))
+    ids = [int(n) for n in numbers.values() if n.isdecimal() and len(n) < NUMBER_LENGTH]
     rows = scope.owned(Ghost.objects.filter(id__in=ids), "run__flow_id")
     seen |= {f"ghost:{number}" for number in rows.values_list("id", flat=True)}
     missing = sorted(wanted - seen)
@@ -114,17 +140,44 @@ class Summary:
 
     hours: tuple[tuple[datetime, Mapping[str, int]], ...]  # oldest first; code -> records
     sources: Mapping[str, tuple[Source, ...]]  # noun, hostname, shard, flow_id -> the largest
+    is_whole: bool  # false: there are more than were looked at for the sources
 
 
 def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
     """The filtered records that the filter keeps, by hour since then, and by where they come from.
 
-    Sources are of the same time, unless the filter says from when on: the whole history may be long.
+    Sources are of the newest ``SOURCES_OF`` of the same time, unless the filter says from when on: the
+    whole history may be long.
     """
+    by_hour, grouped, using = _summing(asked, scope, since)
+    hours: dict[datetime, dict[str, int]] = {}
+    found: dict[str, list[Source]] = {name: [] for name in _SOURCES}
+    looked_at = 0
+    with connections[using].cursor() as cursor:
+        cursor.execute(by_hour.sql, by_hour.parameters)
+        for hour, code, number in by_hour.values(cursor.fetchall(), using):
+            hours.setdefault(hour, {})[code] = number
+        cursor.execute(grouped.sql, grouped.parameters)
+        for *values, number, which in cursor.fetchall():
+            place = _GROUPING.index(which)
+            looked_at += number if place == 0 else 0  # each record is of a noun
+            if values[place] is not None and len(found[_SOURCES[place]]) < TOP:
+                found[_SOURCES[place]].append(Source(name=str(values[place]), number=number))
+    return Summary(
+        hours=tuple(hours.items()),
+        sources={name: tuple(several) for name, several in found.items()},
+        is_whole=looked_at < SOURCES_OF,
+    )
+
+
+@lru_cache(maxsize=lens.READINGS_KEPT)
+def _summing(
+    asked: RecordFilter, scope: Scope, since: datetime
+) -> tuple[lens.Statement, lens.Statement, str]:
+    """The statements of a summary, made once: by hour, and the largest sources of each kind."""
     rows = asked.matching(_rows(scope)).filter(filter_code__isnull=False)
     if asked.why:
         rows = rows.filter(filter_code__in=asked.why)
-    hours: dict[datetime, dict[str, int]] = {}
     by_hour = (
         rows.filter(filtered_at__gte=since)
         .annotate(hour=TruncHour("filtered_at"))
@@ -132,32 +185,21 @@ def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
         .values_list("hour", "filter_code")
         .annotate(n=Count("*"))
     )
-    for hour, code, number in by_hour:
-        hours.setdefault(hour, {})[code] = number
-    recent = rows if asked.at_gte else rows.filter(filtered_at__gte=since)
-    return Summary(hours=tuple(hours.items()), sources=_sources(recent))
-
-
-def _sources(rows: QuerySet[Record]) -> dict[str, tuple[Source, ...]]:
-    """The largest sources of each kind, in one statement."""
-    names = ("noun", "hostname", "shard", "flow_id")
-    plain = lens.compiled(rows.order_by().values_list("noun", "hostname", "shard", FLOW))
+    # Without a condition on its time: each table's index is then read from its newest on.
+    newest = rows.order_by(F("filtered_at").desc(nulls_last=True))[:SOURCES_OF]
+    plain = lens.compiled(newest.values_list("noun", "hostname", "shard", FLOW, "filtered_at"))
     grouped = (
         "SELECT source_noun, hostname, shard, flow_id, count(*) AS n,"  # noqa: S608 - Django's own SQL
         " grouping(source_noun, hostname, shard, flow_id) AS which"
-        f" FROM ({plain.sql}) r (source_noun, hostname, shard, flow_id)"
+        f" FROM ({plain.sql}) r (source_noun, hostname, shard, flow_id, at) WHERE at >= %s"
         " GROUP BY GROUPING SETS ((source_noun), (hostname), (shard), (flow_id)) ORDER BY n DESC"
     )
-    found: dict[str, list[Source]] = {name: [] for name in names}
-    with connections[rows.db].cursor() as cursor:
-        cursor.execute(grouped, plain.parameters)
-        for *values, number, which in cursor.fetchall():
-            place = _GROUPING.index(which)
-            if values[place] is not None and len(found[names[place]]) < TOP:
-                found[names[place]].append(Source(name=str(values[place]), number=number))
-    return {name: tuple(several) for name, several in found.items()}
+    parameters = (*plain.parameters, asked.at_gte or since)
+    sources = lens.Statement(sql=grouped, parameters=parameters, converters=())
+    return lens.compiled(by_hour), sources, rows.db
 
 
+_SOURCES: Final = ("noun", "hostname", "shard", "flow_id")
 # grouping() has a bit for each column that is not part of the set, the first column highest.
 _GROUPING: Final = (0b0111, 0b1011, 0b1101, 0b1110)
 
@@ -172,14 +214,19 @@ class LastChanges:
 
 def last_changes(scope: Scope) -> LastChanges:
     """When a shard was last taken over, and when one was last handed over, by their take-overs."""
-    rows = scope.shared(TakeOver.objects.order_by())
-    found = dict(
-        rows.filter(cause__in=(*FAIL_OVERS, Cause.RELEASED))
-        .annotate(is_fail_over=Q(cause__in=FAIL_OVERS))
-        .values_list("is_fail_over")
-        .annotate(at=Max(Coalesce("acquired_at", "started_at")))
-    )
-    return LastChanges(fail_over=found.get(True), planned=found.get(False))
+    return LastChanges(fail_over=_last(scope, FAIL_OVERS), planned=_last(scope, (Cause.RELEASED,)))
+
+
+def _last(scope: Scope, causes: Iterable[Cause]) -> datetime | None:
+    """When the newest take-over of one of these causes was."""
+    found = [
+        scope.shared(TakeOver.objects.filter(cause=cause))
+        .order_by("-id")
+        .values_list(Coalesce("acquired_at", "started_at"), flat=True)
+        .first()
+        for cause in causes
+    ]
+    return max((at for at in found if at is not None), default=None)
 
 
 def judged_events() -> int:

@@ -144,6 +144,14 @@ def stored_task_states(stored: Sequence[str]) -> Q:
     return kept
 
 
+def attempt_states(shown: tuple[str, ...]) -> Q:
+    """Attempts in one of these states."""
+    kept = Q(state__in=shown)
+    if states.AttemptState.ENDED not in shown:
+        kept &= Q(is_live=True)  # lets the index of live attempts serve it
+    return kept
+
+
 def flow_states(shown: tuple[str, ...]) -> Q:
     """Flows that show one of these states."""
     kept = Q()
