@@ -119,5 +119,8 @@ def write(connection: psycopg.Connection[Any], *, version_id: int, instances: in
         *(_ATTEMPTS, _EVENTS, _AUDIT),
     )
     for part in parts:
-        connection.execute(part, values)
+        with connection.transaction():
+            # Of many rows, and not what is measured.
+            connection.execute("SET LOCAL statement_timeout = '10min'")
+            connection.execute(part, values)
     connection.execute(f"VACUUM (ANALYZE) {', '.join(_READ)}")

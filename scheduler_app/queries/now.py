@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from django.db import connection
 from django.db.models import Count, Value
 
 from scheduler_app.models import Lease, Run, TaskInstance
-from scheduler_app.queries import shown
+from scheduler_app.queries import lens, shown
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -28,19 +30,28 @@ class Now:
 
 def now(scope: Scope) -> Now:
     """What is open in the reader's scope."""
+    found: dict[str, dict[str, int]] = {"runs": {}, "task_instances": {}, "leases": {}}
+    statement = _statement(scope)
+    with connection.cursor() as cursor:
+        cursor.execute(statement.sql, statement.parameters)
+        for name, state, number in statement.values(cursor.fetchall()):
+            found[name][str(state)] = number
+    return Now(**found)
+
+
+@lru_cache(maxsize=lens.KNOWN_MAX)
+def _statement(scope: Scope) -> lens.Statement:
+    """One statement for all of them, made once for each scope."""
     runs = scope.owned(Run.objects.filter(is_active=True, filter_code__isnull=True), "flow_id")
     task_instances = scope.owned(
         TaskInstance.objects.filter(is_open=True, filter_code__isnull=True), "run__flow_id"
     )
-    found: dict[str, dict[str, int]] = {"runs": {}, "task_instances": {}, "leases": {}}
     parts = (
         _by("runs", runs, shown.RUN_SHOWN),
         _by("task_instances", task_instances, shown.TASK_SHOWN),
         _by("leases", scope.shared(Lease.objects.all()), shown.LEASE_SHOWN),
     )
-    for name, state, number in parts[0].union(*parts[1:], all=True):
-        found[name][str(state)] = number
-    return Now(**found)
+    return lens.compiled(parts[0].union(*parts[1:], all=True))
 
 
 def _by(name: str, rows: QuerySet[Any], by: Combinable) -> QuerySet[Any]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connections
+from django.db import connection, connections
 from django.db.models import CharField, Count, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce, TruncHour
 
-from scheduler_app.models import Counter, Ghost, Record, Run, TakeOver
+from scheduler_app.models import Counter, Ghost, Record, Run
 from scheduler_app.models.record import NUMBER_LENGTH, NUMBERED, with_keys
 from scheduler_app.queries import lens, reviewed
 from scheduler_app.queries.list_filter import Lens
@@ -18,7 +18,7 @@ from scheduler_app.rules import errors, visibility
 from scheduler_app.rules.leadership import FAIL_OVERS, Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -214,19 +214,23 @@ class LastChanges:
 
 def last_changes(scope: Scope) -> LastChanges:
     """When a shard was last taken over, and when one was last handed over, by their take-overs."""
-    return LastChanges(fail_over=_last(scope, FAIL_OVERS), planned=_last(scope, (Cause.RELEASED,)))
+    if not scope.sees_shared:
+        return LastChanges(fail_over=None, planned=None)
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST, [[cause.value for cause in (*FAIL_OVERS, Cause.RELEASED)]])
+        found: dict[str, datetime] = dict(cursor.fetchall())
+    return LastChanges(
+        fail_over=max((found[cause] for cause in FAIL_OVERS if cause in found), default=None),
+        planned=found.get(Cause.RELEASED),
+    )
 
 
-def _last(scope: Scope, causes: Iterable[Cause]) -> datetime | None:
-    """When the newest take-over of one of these causes was."""
-    found = [
-        scope.shared(TakeOver.objects.filter(cause=cause))
-        .order_by("-id")
-        .values_list(Coalesce("acquired_at", "started_at"), flat=True)
-        .first()
-        for cause in causes
-    ]
-    return max((at for at in found if at is not None), default=None)
+# Walks take_over_of_cause.
+_LAST: Final = """
+SELECT c.cause, t.at FROM unnest(%s::text[]) c (cause), LATERAL (
+  SELECT coalesce(acquired_at, started_at) AS at FROM take_over WHERE cause = c.cause
+   ORDER BY id DESC LIMIT 1) t
+"""
 
 
 def judged_events() -> int:

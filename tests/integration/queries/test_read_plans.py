@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -12,7 +13,7 @@ from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from scheduler_app.models import TaskInstance
+from scheduler_app.models import Attempt, TaskInstance
 from scheduler_app.queries import (
     attempts,
     audit,
@@ -36,6 +37,7 @@ from scheduler_app.queries.filters import (
 )
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.queries.scope import EVERYTHING
+from scheduler_app.rules.errors import InvalidInput
 from tests import history
 from tests.world import World, chain
 
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 INSTANCES: Final = 60_000
 VISITED_MAX: Final = lens.COUNT_MAX + 2_000  # rows of one scan: what is counted, and a page
+NOTHING_VISITED_MAX: Final = (
+    4_000  # the filtered rows, and what an index over times may be wrong about
+)
 SORTED_MAX: Final = 2_000
 NOW: Final = timezone.now()
 # Far from both ends of the history.
@@ -86,8 +91,47 @@ LISTS: Final[dict[str, tuple[Any, ListFilter]]] = {
     "run attempts": (run_attempts, RunAttemptFilter(limit=100)),
     "events": (executor_events, EventFilter(limit=100)),
     "newest events": (executor_events, EventFilter(limit=100, order="-received_at")),
+    "attempts by fence": (attempts, AttemptFilter(limit=100, order="-fence")),
+    "filtered attempts by time": (
+        attempts,
+        AttemptFilter(limit=100, filtered=Lens.ONLY, order="-issued_at"),
+    ),
+    "runs by logical date": (runs, RunFilter(limit=100, order="-logical_date")),
+    "run attempts by time": (run_attempts, RunAttemptFilter(limit=100, order="-started_at")),
+    "failed runs by time": (runs, RunFilter(limit=5, state=("failed",), order="-ended_at")),
     "audit": (audit, AuditFilter(limit=100)),
+    "audit by time": (audit, AuditFilter(limit=100, order="at")),
     "filtered records": (records, RecordFilter(limit=100, filtered=Lens.ONLY)),
+    "current records": (records, RecordFilter(limit=100)),
+    "records of both kinds": (records, RecordFilter(limit=100, filtered=Lens.ALL)),
+    "current task instances as records": (
+        records,
+        RecordFilter(limit=100, noun=("task_instance",)),
+    ),
+}
+# Lists that have no row: nobody may look for one everywhere.
+OF_NOTHING: Final[dict[str, tuple[Any, ListFilter]]] = {
+    "task instances of a task": (task_instances, TaskInstanceFilter(task_id=("none_such",))),
+    "task instances of a pool": (task_instances, TaskInstanceFilter(pool=("none_such",))),
+    "task instances of a queue": (task_instances, TaskInstanceFilter(queue=("none_such",))),
+    "task instances of a shard": (task_instances, TaskInstanceFilter(shard=(900,))),
+    "task instances with a label": (task_instances, TaskInstanceFilter(map_label=("none",))),
+    "task instances of an index": (task_instances, TaskInstanceFilter(map_index=(900,))),
+    "attempts of a task": (attempts, AttemptFilter(task_id=("none_such",))),
+    "attempts of a host": (attempts, AttemptFilter(hostname=("none_such",))),
+    "attempts of a worker": (attempts, AttemptFilter(worker_job_id=(UUID(int=7),))),
+    "attempts of a try": (attempts, AttemptFilter(try_number=(900,))),
+    "running attempts": (attempts, AttemptFilter(state=("running",))),
+    "callbacks": (attempts, AttemptFilter(kind=("callback",))),
+    "callbacks about failures": (attempts, AttemptFilter(callback_on=("on_failure",))),
+    "frozen runs": (runs, RunFilter(state=("frozen",))),
+}
+TOO_MANY: Final[dict[str, tuple[Any, ListFilter]]] = {
+    "task instances by task": (task_instances, TaskInstanceFilter(order="task_id")),
+    "task instances by priority": (task_instances, TaskInstanceFilter(order="-priority")),
+    "attempts by heartbeat": (attempts, AttemptFilter(order="-heartbeat_at")),
+    "records by key": (records, RecordFilter(order="key")),
+    "current records by when they were set aside": (records, RecordFilter(order="-filtered_at")),
 }
 
 
@@ -107,8 +151,33 @@ def test_lists_touch_a_bounded_part_of_the_history() -> None:
         with CaptureQueriesContext(connection) as captured:
             page = module.page(asked, EVERYTHING)
         if name != "running task instances":
-            assert len(page.rows) == 100, name
+            assert len(page.rows) == min(asked.limit, 100), name
         faults += [f"{name}: {fault}" for query in captured for fault in _faults(query["sql"])]
+    for name, (module, asked) in OF_NOTHING.items():
+        with CaptureQueriesContext(connection) as captured:
+            assert module.page(asked, EVERYTHING).rows == (), name
+        faults += [
+            f"{name}, of which there are none: {fault}"
+            for query in captured
+            for fault in _faults(query["sql"], at_most=NOTHING_VISITED_MAX)
+        ]
+    for name, (module, asked) in TOO_MANY.items():
+        with (
+            CaptureQueriesContext(connection) as captured,
+            pytest.raises(InvalidInput, match="order"),
+        ):
+            module.page(asked, EVERYTHING)
+        faults += [
+            f"{name}: {fault}"
+            for query in captured
+            for fault in _faults(query["sql"], at_most=lens.SORTED_MAX + 2_000)
+        ]
+    with CaptureQueriesContext(connection) as captured:
+        summary = records.summary(RecordFilter(), EVERYTHING, since=NOW - timedelta(hours=1))
+        assert summary.hours
+        attempt = Attempt.objects.order_by("id")[0]
+        assert records.one(EVERYTHING, f"attempt:{attempt.pk}").attempt_id == attempt.pk
+    faults += [f"records: {fault}" for query in captured for fault in _faults(query["sql"])]
     with CaptureQueriesContext(connection) as captured:
         within = Q(started_at__gte=INTERVAL[0], started_at__lt=INTERVAL[1])
         for is_descending in (True, False):
@@ -202,7 +271,7 @@ def test_pages_of_an_interval_lead_through_every_row_of_it_once(
             assert part.total == len(wanted)
 
 
-def _faults(statement: str) -> list[str]:
+def _faults(statement: str, *, at_most: int = VISITED_MAX) -> list[str]:
     """What the statement does too much of."""
     if not statement.startswith("SELECT"):
         return []
@@ -210,19 +279,20 @@ def _faults(statement: str) -> list[str]:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
         (found,) = cursor.fetchone() or ("[]",)
     plans = json.loads(found) if isinstance(found, str) else found
-    return [fault for plan in plans for fault in _faults_of(plan["Plan"])]
+    return [fault for plan in plans for fault in _faults_of(plan["Plan"], at_most)]
 
 
-def _faults_of(node: dict[str, Any]) -> Iterator[str]:
+def _faults_of(node: dict[str, Any], at_most: int) -> Iterator[str]:
     kind, loops = node["Node Type"], node["Actual Loops"]
     children = node.get("Plans", [])
     if "Scan" in kind:
-        visited = loops * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
-        if visited > VISITED_MAX:
+        removed = (node.get(f"Rows Removed by {by}", 0) for by in ("Filter", "Index Recheck"))
+        visited = loops * (node["Actual Rows"] + sum(removed))
+        if visited > at_most and kind != "Bitmap Index Scan":  # that one tells of pages
             yield f"{kind} of {node.get('Relation Name')} visits {visited:,} rows"
     if "Sort" in kind and children:
         rows = children[0]["Actual Rows"] * loops
         if rows > SORTED_MAX:
             yield f"{kind} of {rows:,} rows by {node.get('Sort Key')}"
     for child in children:
-        yield from _faults_of(child)
+        yield from _faults_of(child, at_most)
