@@ -315,7 +315,7 @@ def _element(source: Source, place: int, reader: Reader) -> Any:
         return element_at(source, place, reader)
     except IndexError:
         raise OutOfRange(
-            f"There is no element {place} any more: what the task maps over has become shorter."
+            f"There is no element {place} any more: what the task maps over has become shorter, or begins anew."
         ) from None
 
 
