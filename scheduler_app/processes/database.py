@@ -11,6 +11,8 @@ from typing import Any, Final
 import psycopg
 from django.conf import settings
 
+from scheduler_app.processes import lists
+
 # Milliseconds. A process that stalls inside a transaction blocks others no longer than this.
 _LIMITS_MS: Final[dict[str, dict[str, int]]] = {
     "scheduler": {
@@ -48,17 +50,22 @@ def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
     """A new autocommit connection to the product's database.
 
     ``role`` is ``scheduler``, ``triggerer``, ``lease``, ``worker`` or ``hints`` and sets the time
-    limits. Statements are prepared at their second use, and those of a worker planned once; ``jit`` is off, since every hot statement is
-    short. Raises ``psycopg.OperationalError``.
+    limits. Statements are prepared at their second use, and those of a worker planned once; ``jit`` is
+    off, since every hot statement is short. Of which type a list is, the statement says. Raises
+    ``psycopg.OperationalError``.
     """
-    return psycopg.connect(**_parameters(role, name), autocommit=True, prepare_threshold=1)
+    made = psycopg.connect(**_parameters(role, name), autocommit=True, prepare_threshold=1)
+    lists.write_quickly(made)
+    return made
 
 
 async def connect_async(role: str, *, name: str = "") -> psycopg.AsyncConnection[Any]:
     """As ``connect``, for an event loop."""
-    return await psycopg.AsyncConnection.connect(
+    made = await psycopg.AsyncConnection.connect(
         **_parameters(role, name), autocommit=True, prepare_threshold=1
     )
+    lists.write_quickly(made)
+    return made
 
 
 def _parameters(role: str, name: str) -> dict[str, Any]:
