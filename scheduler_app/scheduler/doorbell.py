@@ -1,4 +1,8 @@
-"""The doorbell: hints from other processes, gathered until the loop asks."""
+"""The doorbell: hints from other processes, gathered until the loop asks.
+
+To be woken for each hint costs the listening thread ten times what reading it does. So it listens
+while the loop waits; what is said while the loop is busy is read in one go when it waits again.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,20 @@ import json
 import logging
 import threading
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scheduler_app.hints.carrier import WAKE, HintsAway
 from scheduler_app.hints.listening import listen
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler_app.hints.carrier import Ear
+
 RETRY_S: Final = 1.0
 HEAR_TIMEOUT_S: Final = 30.0
+DEAF_MAX_S: Final = 1.0  # however busy the loop is: a carrier keeps hints only for so long
+TAKEN_MAX: Final = 1000  # hints that are read in one go
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +52,7 @@ class Doorbell:
         self._wake = Wake()
         self.connected = False
         self._stopping = False
+        self._awaited: Callable[[], object] | None = None  # tells the listener that the loop waits
         self._thread = threading.Thread(target=self._listen_forever, name="doorbell", daemon=True)
 
     def start(self) -> None:
@@ -59,19 +71,24 @@ class Doorbell:
         room: bool = False,
     ) -> None:
         """As if a hint had arrived; also used by this process's own threads."""
-        with self._lock:
-            self._wake.runs |= runs or set()
-            if not by_itself:
-                self._wake.acted_on |= runs or set()
-            self._wake.events |= events
-            self._wake.flows |= flows
-            self._wake.leases |= leases
-            self._wake.callbacks |= callbacks
-            self._wake.room |= room
-        self._rang.set()
+        self._gather(
+            Wake(
+                runs=runs or set(),
+                acted_on=set() if by_itself else runs or set(),
+                events=events,
+                flows=flows,
+                leases=leases,
+                callbacks=callbacks,
+                room=room,
+            )
+        )
 
     def wait(self, timeout_s: float) -> Wake:
         """What rang; empty after ``timeout_s`` of silence."""
+        with self._lock:
+            if self._awaited is not None and not self._rang.is_set():
+                self._awaited()
+                self._awaited = None
         self._rang.wait(timeout_s)
         with self._lock:
             self._rang.clear()
@@ -104,7 +121,21 @@ class Doorbell:
             while not self._stopping:
                 hint = await ear.hear(HEAR_TIMEOUT_S)
                 if hint is not None:
-                    self._take(hint)
+                    await self._wake_with(hint, ear)
+
+    async def _wake_with(self, hint: str, ear: Ear) -> None:
+        """The loop was woken, has all that came with the hint, and waits again, or is busy for long."""
+        listener, is_awaited = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            self._awaited = lambda: listener.call_soon_threadsafe(is_awaited.set)
+        self._take(hint)
+        for _ in range(TAKEN_MAX):
+            if (one_more := await ear.hear(0.0)) is None:
+                break
+            self._take(one_more)
+        in_any_case = listener.call_later(DEAF_MAX_S, is_awaited.set)
+        await is_awaited.wait()
+        in_any_case.cancel()
 
     def _take(self, text: str) -> None:
         try:
@@ -113,12 +144,26 @@ class Doorbell:
         except (ValueError, TypeError, AttributeError):
             logger.warning("a hint was not understood", extra={"hint": repr(text[:200])})
             return
-        self.ring(
-            runs=runs,
-            events=bool(hint.get("events")),
-            flows=bool(hint.get("flows")),
-            leases=bool(hint.get("leases")),
-            callbacks=bool(hint.get("callbacks")),
-            by_itself=bool(hint.get("by_itself")),
-            room=bool(hint.get("room")),
+        self._gather(
+            Wake(
+                runs=runs,
+                acted_on=set() if hint.get("by_itself") else runs,
+                events=bool(hint.get("events")),
+                flows=bool(hint.get("flows")),
+                leases=bool(hint.get("leases")),
+                callbacks=bool(hint.get("callbacks")),
+                room=bool(hint.get("room")),
+            )
         )
+
+    def _gather(self, more: Wake) -> None:
+        with self._lock:
+            wake = self._wake
+            wake.runs |= more.runs
+            wake.acted_on |= more.acted_on
+            wake.events |= more.events
+            wake.flows |= more.flows
+            wake.leases |= more.leases
+            wake.callbacks |= more.callbacks
+            wake.room |= more.room
+            self._rang.set()
