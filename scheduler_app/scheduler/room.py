@@ -84,8 +84,10 @@ def lock(connection: psycopg.Connection[Any], *, versions: Iterable[Version]) ->
 
 _LOCK_POOLS: Final = (
     f"SELECT p.name, p.slots, p.include_deferred, {KEPT_COLUMNS}"  # noqa: S608 - constants
-    f" FROM pool p LEFT JOIN ({KEPT_ROWS}) ON k.kind = 'pool' AND k.name = p.name"
-    " WHERE p.name = ANY(%s) ORDER BY p.name FOR NO KEY UPDATE OF p"
+    # A join, since PostgreSQL would plan a look for any of some names anew each time.
+    " FROM pool p JOIN unnest(%s::text[]) AS n (name) ON n.name = p.name"
+    f" LEFT JOIN ({KEPT_ROWS}) ON k.kind = 'pool' AND k.name = p.name"
+    " ORDER BY p.name FOR NO KEY UPDATE OF p"
 )
 
 

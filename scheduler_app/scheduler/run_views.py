@@ -162,6 +162,14 @@ class RunViews:
             if view is not None and not (by_the_way and now < view.settled_until):
                 view.is_doubted = True
 
+    def version_ids(self, run_ids: Iterable[int]) -> dict[int, int]:
+        """By run, of those in memory, the version that it had when it was last read."""
+        return {
+            run_id: view.version.id
+            for run_id in run_ids
+            if (view := self._views.get(run_id)) is not None
+        }
+
     def refresh(
         self,
         connection: psycopg.Connection[Any],

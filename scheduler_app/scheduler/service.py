@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from scheduler_app.transitions.attempt import Message
 
 POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's interval while no hints are heard
-TICK_GAP_MAX_S: Final = 0.04  # hints that come closer than this may share a tick
+TICK_GAP_MAX_S: Final = 0.08  # hints that come closer than this may share a tick
 TICK_SHARE: Final = 0.5  # of the time that a tick took passes before the next one begins
 EVENTS_INTERVAL_S: Final = 1.0  # while events wait for their grace to pass
 ORPHANS_INTERVAL_S: Final = 30.0  # nothing of this product makes any
@@ -293,9 +293,10 @@ class Scheduler:
             self._queued.setdefault(flow_id, set()).update(queued)
         for flow_id in outcome.ended_flows:
             self._dirty |= self._queued.pop(flow_id, set())
-        if outcome.ended_flows:
+        if outcome.is_schedule_free:
             # A flow at its limit of active runs may go on with its schedule.
             self._next["runs"] = min(self._next["runs"], now)
+        if outcome.is_retry_due:
             self._next["retries"] = min(self._next["retries"], now)
 
     def _create_runs(self, connection: psycopg.Connection[Any], terms: dict[int, int]) -> None:

@@ -11,7 +11,7 @@ from psycopg.rows import tuple_row
 from scheduler_app.processes import failpoints
 from scheduler_app.rules import callbacks, retry, run_outcome
 from scheduler_app.rules.errors import SchedulerError
-from scheduler_app.rules.states import RunState, TaskState
+from scheduler_app.rules.states import RunState, RunType, TaskState
 from scheduler_app.scheduler import dispatch_attempts, expansion, groups, past, room, run_retries
 from scheduler_app.scheduler.dispatch_attempts import Ready
 from scheduler_app.scheduler.pace import Pace
@@ -25,7 +25,7 @@ from scheduler_app.transitions.callback import (
     issue_for_run,
     issue_for_task_instances,
 )
-from scheduler_app.transitions.run import end_run, lock_active_runs, start_runs
+from scheduler_app.transitions.run import end_runs, lock_active_runs, start_runs
 from scheduler_app.transitions.task_instance import mark_task_instances, note_waits
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ class Outcome:
 
     messages: list[Message] = field(default_factory=list)
     moved_runs: set[int] = field(default_factory=set)  # pages that show them refresh
-    ended_flows: set[str] = field(default_factory=set)
+    ended_flows: set[str] = field(default_factory=set)  # of which runs ended
+    is_schedule_free: bool = (
+        False  # one of them counted among the active ones of its schedule or backfill
+    )
+    is_retry_due: bool = False  # one of them failed, or had done so before
     failing: dict[str, int] = field(
         default_factory=dict
     )  # flow of a failed run -> failures it bears
@@ -117,13 +121,23 @@ class Ticker:
         queue_slots: dict[str, int],
         outcome: Outcome,
     ) -> None:
-        versions = self._versions.get(connection, _version_ids(connection, run_ids))
+        version_ids = self._views.version_ids(run_ids)
+        if unknown := [run_id for run_id in run_ids if run_id not in version_ids]:
+            version_ids |= _version_ids(connection, unknown)
+        versions = self._versions.get(connection, set(version_ids.values()))
         pools = room.lock(connection, versions=versions.values())
         runs = lock_active_runs(connection, run_ids=run_ids, shards=list(terms))
+        if not runs:
+            return
+        now = max(run["now"] for run in runs)
         for run in runs:
             if run["version_id"] in self._versions.unreadable:
                 # No other run waits for it.
                 outcome.broken[run["id"]] = self._versions.unreadable[run["version_id"]]
+            elif run["version_id"] not in versions:
+                # It has another version than when it was last read, whose pools are not locked.
+                self._views.forget([run["id"]])
+                outcome.again.add(run["id"])
         runs = [run for run in runs if run["version_id"] in versions]
         runs = self._start(
             connection, [run for run in runs if not run["frozen"]], versions, outcome
@@ -146,39 +160,48 @@ class Ticker:
         outcome.moved_runs |= revised.moved_runs
         waiting = stopped | revised.again
         views = [view for view in views if view.run_id not in waiting]
-        now = _now(connection)
         ready, ends = _let_go(connection, views, now, outcome)
         self._dispatch(connection, ready, pools, queue_slots, now, outcome)
-        for view, decided in ends:
-            decision = decided
-            if view.run_id in overdue and decided.state is RunState.FAILED:
-                why = f"{overdue[view.run_id]} {decided.reason}"
-                decision = replace(decided, reason=why)
-            ended = end_run(
-                connection,
-                run_id=view.run_id,
-                state=decision.state,
-                reason=decision.reason,
-            )
-            policy = view.version.definition.run_retry
-            if ended is not None and policy is not None and ended.state == RunState.FAILED:
+        self._end(connection, ends, by_id, overdue, outcome)
+
+    def _end(
+        self,
+        connection: psycopg.Connection[Any],
+        ends: list[tuple[RunView, run_outcome.RunDecision]],
+        runs: dict[int, dict[str, Any]],
+        overdue: dict[int, str],
+        outcome: Outcome,
+    ) -> None:
+        """The runs are over as decided, but for those of which something goes on after all."""
+        decided = {view.run_id: _in_time(view, decision, overdue) for view, decision in ends}
+        ended = end_runs(
+            connection, ends={run_id: (one.state, one.reason) for run_id, one in decided.items()}
+        )
+        for view, _ in ends:
+            if (how := ended.get(view.run_id)) is None:
+                continue
+            run, decision = runs[view.run_id], decided[view.run_id]
+            definition = view.version.definition
+            if how.state == RunState.FAILED and definition.run_retry is not None:
                 run_retries.after_failure(
                     connection,
-                    run=by_id[view.run_id],
-                    policy=policy,
+                    run=run,
+                    policy=definition.run_retry,
                     code=decision.code,
                     is_overdue=view.run_id in overdue,
                 )
-            if ended is not None:
-                if not ended.is_quiet:
-                    decision = replace(decision, state=RunState(ended.state))
-                    outcome.has_callbacks |= _call_for_end(connection, view, decision)
-                outcome.ended_flows.add(view.flow_id)
-                bears = view.version.definition.max_consecutive_failed_runs
-                if bears and decision.state is RunState.FAILED:
-                    outcome.failing[view.flow_id] = bears
-                outcome.moved_runs.add(view.run_id)
-                self._views.forget([view.run_id])
+            if not how.is_quiet:
+                decision = replace(decision, state=RunState(how.state))
+                outcome.has_callbacks |= _call_for_end(connection, view, decision)
+            if definition.max_consecutive_failed_runs and decision.state is RunState.FAILED:
+                outcome.failing[view.flow_id] = definition.max_consecutive_failed_runs
+            outcome.ended_flows.add(view.flow_id)
+            outcome.is_schedule_free |= (
+                run["run_type"] == RunType.SCHEDULED or run["backfill_id"] is not None
+            )
+            outcome.is_retry_due |= how.state == RunState.FAILED or run["run_attempt"] > 1
+            outcome.moved_runs.add(view.run_id)
+            self._views.forget([view.run_id])
 
     def _start(
         self,
@@ -417,10 +440,20 @@ def _call_for_end(
     return True
 
 
-def _version_ids(connection: psycopg.Connection[Any], run_ids: list[int]) -> set[int]:
+def _in_time(
+    view: RunView, decision: run_outcome.RunDecision, overdue: dict[int, str]
+) -> run_outcome.RunDecision:
+    """The decision, saying so where the run fails because its time was up."""
+    if view.run_id not in overdue or decision.state is not RunState.FAILED:
+        return decision
+    return replace(decision, reason=f"{overdue[view.run_id]} {decision.reason}")
+
+
+def _version_ids(connection: psycopg.Connection[Any], run_ids: list[int]) -> dict[int, int]:
+    """By run, the version that it has."""
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute("SELECT DISTINCT version_id FROM run WHERE id = ANY(%s)", [run_ids])
-        return {row[0] for row in cursor.fetchall()}
+        cursor.execute("SELECT id, version_id FROM run WHERE id = ANY(%s)", [run_ids])
+        return dict(cursor.fetchall())
 
 
 def _running_by_flow(connection: psycopg.Connection[Any], flow_ids: set[str]) -> dict[str, int]:
@@ -432,12 +465,3 @@ def _running_by_flow(connection: psycopg.Connection[Any], flow_ids: set[str]) ->
             [sorted(flow_ids)],
         )
         return dict(cursor.fetchall())
-
-
-def _now(connection: psycopg.Connection[Any]) -> datetime:
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        row = cursor.fetchone()
-    assert row is not None
-    now: datetime = row[0]
-    return now

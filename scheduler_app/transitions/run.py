@@ -282,14 +282,15 @@ def lock_active_runs(
 
     Runs that another transaction holds are skipped; the caller looks again at its next tick.
     One dict per run: id, flow_id, run_key, state, version_id, run_attempt, shard, frozen, is_overdue
-    (past its deadline), retry_count, retry_barred (who ended it or part of it; empty: nobody), backfill_id, revision.
+    (past its deadline), retry_count, retry_barred (who ended it or part of it; empty: nobody), backfill_id, revision,
+    run_type, now (by the database's clock).
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT r.id, r.flow_id, r.run_key, r.state, r.version_id, r.run_attempt, r.shard,"
             "  r.frozen_at IS NOT NULL OR f.frozen_at IS NOT NULL AS frozen, r.created_at,"
             "  coalesce(r.deadline_at <= clock_timestamp(), false) AS is_overdue,"
-            "  r.retry_count, r.retry_barred, r.backfill_id, r.revision"
+            "  r.retry_count, r.retry_barred, r.backfill_id, r.revision, r.run_type, clock_timestamp() AS now"
             " FROM run r JOIN flow f ON f.flow_id = r.flow_id"
             " WHERE r.id = ANY(%s) AND r.shard = ANY(%s) AND r.is_active AND r.filter_code IS NULL"
             " ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED",
@@ -417,18 +418,26 @@ class EndedRun:
     is_quiet: bool  # a person said how, and did not ask for callbacks
 
 
-def end_run(
-    connection: psycopg.Connection[Any], *, run_id: int, state: RunState, reason: str
-) -> EndedRun | None:
-    """How the run ended now, or ``None``: a task instance was unfinished or an attempt live.
+def end_runs(
+    connection: psycopg.Connection[Any], *, ends: Mapping[int, tuple[RunState, str]]
+) -> dict[int, EndedRun]:
+    """How each of these runs ended now; the others have an unfinished task instance or a live attempt.
 
-    Where a person said how it ends, that counts, not ``state``. The caller locked the run in an
-    *earlier* statement of this transaction.
+    ``ends``: state and reason by run. Where a person said how one ends, that counts, not the state. The
+    caller locked the runs in an *earlier* statement of this transaction.
     """
+    if not ends:
+        return {}
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
-            sql.load("end_run"),
-            {"run": run_id, "state": state, "reason": reason[:REASON_CHARACTERS_MAX]},
+            sql.load("end_runs"),
+            {
+                "run": list(ends),
+                "state": [state for state, _ in ends.values()],
+                "reason": [reason[:REASON_CHARACTERS_MAX] for _, reason in ends.values()],
+            },
         )
-        row = cursor.fetchone()
-    return None if row is None else EndedRun(state=row[0], is_quiet=row[1])
+        return {
+            run_id: EndedRun(state=state, is_quiet=is_quiet)
+            for run_id, state, is_quiet in cursor.fetchall()
+        }

@@ -18,7 +18,7 @@ from scheduler_app.scheduler.judge import judge_pending
 from scheduler_app.scheduler.tick import Ticker
 from scheduler_app.transitions import attempt
 from scheduler_app.transitions.ids import uuid7
-from scheduler_app.transitions.run import end_run
+from scheduler_app.transitions.run import end_runs
 from tests.replays import saying
 from tests.together import together
 from tests.world import World, chain
@@ -110,7 +110,7 @@ def test_b023_a_monitor_that_acts_on_what_it_read_before_a_success_changes_nothi
     assert lost == []
     assert world.states(message.run_id) == {"a": "success"}
     world.tick(message.run_id)
-    assert end_run(raw, run_id=message.run_id, state=RunState.FAILED, reason="as it was") is None
+    assert end_runs(raw, ends={message.run_id: (RunState.FAILED, "as it was")}) == {}
     row = raw.execute("SELECT state FROM run").fetchone()
     assert row is not None
     assert "success" in str(row)

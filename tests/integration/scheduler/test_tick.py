@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheduler_app.models import Attempt, LeaseEvent, Run, RunAttempt, TaskInstance
+from scheduler_app.models import (
+    Attempt,
+    FlowVersion,
+    LeaseEvent,
+    Pool,
+    Run,
+    RunAttempt,
+    TaskInstance,
+)
 from scheduler_app.processes import database
 from scheduler_app.rules.definition import TaskDefinition, TriggerRule
 from scheduler_app.rules.errors import Fenced
@@ -327,3 +335,83 @@ def test_ticks_take_locks_in_order_prove_first_and_are_short(
         recording.transactions.clear()
         assert broken_laws(recorded, deciding=False) == []
     assert Run.objects.get(pk=run_id).state == "success"
+
+
+def test_a_step_of_a_known_run_takes_six_statements_and_so_do_many(
+    recording: RecordingConnection, leases: Leases
+) -> None:
+    world = World(recording, leases)
+    flow = world.flow("f", chain("a", "b"), max_active_runs=10)
+    run_ids = [world.run(flow, f"r{i}") for i in range(5)]
+    world.tick(*run_ids)
+    world.serve()
+    for decided in (run_ids[:1], run_ids[1:]):
+        recording.transactions.clear()
+        world.tick(*decided)
+        (transaction,) = recording.transactions
+        # Proof, pools, runs, what moved, what is taken, dispatch.
+        assert len(transaction.statements) == 6, transaction.statements
+    world.serve()
+    recording.transactions.clear()
+    world.tick(*run_ids)
+    (transaction,) = recording.transactions
+    assert len(transaction.statements) == 5, transaction.statements
+    assert set(Run.objects.values_list("state", flat=True)) == {"success"}
+
+
+def test_of_runs_that_end_together_each_has_its_own_end(world: World) -> None:
+    flow = world.flow("f", chain("a"))
+    good, bad, live = (world.run(flow, key) for key in ("good", "bad", "live"))
+    world.tick(good, bad, live)
+    for message in world.messages:
+        world.claim(message)
+        if message.run_id != live:
+            world.finish(message, ok=message.run_id == good)
+    outcome = world.tick(good, bad, live)
+    assert outcome.ended_flows == {"f"}
+    assert outcome.is_retry_due, "one failed"
+    assert not outcome.is_schedule_free, "none of them was the schedule's"
+    for run_id, state in ((good, "success"), (bad, "failed"), (live, "running")):
+        run = Run.objects.get(pk=run_id)
+        assert (run.state, run.ended_at is None) == (state, run_id == live)
+        assert RunAttempt.objects.get(run_id=run_id).state == state
+
+
+@pytest.mark.parametrize(
+    ("run", "ok", "is_schedule_free", "is_retry_due"),
+    [
+        ({}, True, False, False),
+        ({"run_type": "scheduled"}, True, True, False),
+        ({}, False, False, True),
+        ({"run_attempt": 2}, True, False, True),
+    ],
+)
+def test_the_end_of_a_run_says_what_may_go_on_by_it(
+    world: World, run: dict[str, Any], ok: bool, is_schedule_free: bool, is_retry_due: bool
+) -> None:
+    run_id = world.run(world.flow("f", chain("a")))
+    Run.objects.filter(pk=run_id).update(**run)
+    RunAttempt.objects.filter(run_id=run_id).update(number=run.get("run_attempt", 1))
+    world.tick(run_id)
+    world.serve(failing=() if ok else ("a",))
+    outcome = world.tick(run_id)
+    assert Run.objects.get(pk=run_id).state == ("success" if ok else "failed")
+    assert (outcome.is_schedule_free, outcome.is_retry_due) == (is_schedule_free, is_retry_due)
+
+
+def test_a_run_that_got_another_version_is_decided_by_it_at_the_next_tick(world: World) -> None:
+    run_id = world.run(world.flow("f", chain("a", "b")))
+    world.tick(run_id)
+    world.serve()
+    newer = FlowVersion.objects.get()
+    newer.definition["tasks"][1]["pool"] = "narrow"
+    newer.pk, newer.number, newer.digest = None, 2, "1" * 64
+    newer.save()
+    Pool.objects.create(name="narrow", slots=0)
+    TaskInstance.objects.filter(run_id=run_id, task_id="b").update(pool="narrow")
+    Run.objects.filter(pk=run_id).update(version=newer)
+    assert world.tick(run_id).again == {run_id}
+    assert world.tick(run_id).messages == []
+    assert TaskInstance.objects.get(run_id=run_id, task_id="b").state == "none"
+    Pool.objects.filter(name="narrow").update(slots=1)
+    assert len(world.tick(run_id).messages) == 1

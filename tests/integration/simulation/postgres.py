@@ -179,8 +179,7 @@ class PostgresDatabase(Database):
         return sorted(map(message_of, messages))
 
     def end_run(self, state: RunState) -> bool:
-        ended = run.end_run(self._connection, run_id=RUN_ID, state=state, reason="simulated")
-        return ended is not None
+        return bool(run.end_runs(self._connection, ends={RUN_ID: (state, "simulated")}))
 
     # -- publishing ---------------------------------------------------------------------------
 

@@ -328,8 +328,11 @@ def ends_early(patch: pytest.MonkeyPatch) -> None:
         over = states <= TASK_TERMINAL | {TaskState.DEFERRED} and not decision.marks
         return replace(decision, state=RunState.SUCCESS) if over else decision
 
-    guard = "AND NOT EXISTS (SELECT 1 FROM task_instance t WHERE t.run_id = %(run)s AND t.is_open)"
-    without(guard, statements=("end_run",))(patch)
+    guard = (
+        "AND NOT EXISTS (SELECT 1 FROM task_instance t"
+        " WHERE t.run_id = u.id AND t.is_open OFFSET 0)"
+    )
+    without(guard, statements=("end_runs",))(patch)
     patch.setattr(tick, "_decision", decide_early)
 
 
