@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from scheduler_app.hints.notices import Notices
+from scheduler_app.processes import database
 from scheduler_app.processes.new_runs import flow_now, run_of
 from scheduler_app.rules.errors import Conflict, InvalidInput
 from scheduler_app.transitions.audit import Entry, record_audits
@@ -51,7 +52,7 @@ def trigger_run(
     Raises ``NotFound``, ``InvalidInput`` or ``Conflict`` (the run id exists).
     """
     wanted = {"conf": conf, "logical_date": logical_date, "run_id": run_id, "note": note}
-    with transaction.atomic():
+    with transaction.atomic(), database.prepared(connection):
         flow = flow_now(connection.connection, flow_id)
         (made,) = _create(flow, [_run(flow, wanted, actor, 0)], [wanted], _alone)
         transaction.on_commit(lambda: _tell([made]))
@@ -70,7 +71,7 @@ def trigger_runs(
         message = f"{len(runs)} runs were asked for; one call makes at most {RUNS_MAX}"
         raise InvalidInput(message, field="runs")
     wanted = [{**one, "note": one.get("note") or note} for one in runs]
-    with transaction.atomic():
+    with transaction.atomic(), database.prepared(connection):
         flow = flow_now(connection.connection, flow_id)
         new = []
         for place, one in enumerate(wanted):

@@ -6,12 +6,18 @@ longer ones.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from django.conf import settings
 
 from scheduler_app.processes import lists
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 # Milliseconds. A process that stalls inside a transaction blocks others no longer than this.
 _LIMITS_MS: Final[dict[str, dict[str, int]]] = {
@@ -66,6 +72,23 @@ async def connect_async(role: str, *, name: str = "") -> psycopg.AsyncConnection
     )
     lists.write_quickly(made)
     return made
+
+
+@contextmanager
+def prepared(django: BaseDatabaseWrapper) -> Iterator[None]:
+    """Within, the server plans statements over this connection of Django's once, as over our own.
+
+    Django's cursors write values into a statement, which is then planned anew each time: for a hot one that
+    costs more than to run it. Only for statements that say of which types their parameters are.
+    """
+    django.ensure_connection()
+    raw = django.connection
+    before = raw.cursor_factory, raw.prepare_threshold
+    raw.cursor_factory, raw.prepare_threshold = psycopg.Cursor, 1
+    try:
+        yield
+    finally:
+        raw.cursor_factory, raw.prepare_threshold = before
 
 
 def _parameters(role: str, name: str) -> dict[str, Any]:

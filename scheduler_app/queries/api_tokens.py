@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from django.contrib.auth.models import User
+from django.db import connection
 from django.utils.crypto import constant_time_compare
 
 from scheduler_app.models import ApiToken
+from scheduler_app.processes import database
 from scheduler_app.queries import lens, shown
 
 if TYPE_CHECKING:
@@ -54,15 +56,19 @@ def user_of(token: str) -> User | None:
     """The user that the token acts for; none if it is unknown, expired or its password changed."""
     digest = hashlib.sha256(token.encode(errors="replace")).hexdigest()
     # Asked with every call of the API: to write the statement anew would cost more than all else here.
-    found = list(User.objects.raw(_OWNER, [digest]))
-    if not found or not constant_time_compare(
-        getattr(found[0], "token_stamp", ""), found[0].get_session_auth_hash()
-    ):
+    with database.prepared(connection), connection.cursor() as cursor:
+        cursor.execute(_OWNER, [digest])
+        row = cursor.fetchone()
+    if row is None:
         return None
-    return found[0]
+    stamp, *values = row
+    user = User.from_db(connection.alias, _COLUMNS, values)
+    return user if constant_time_compare(stamp, user.get_session_auth_hash()) else None
 
 
-_OWNER: Final = """
-SELECT u.*, t.stamp AS token_stamp FROM api_token t JOIN auth_user u ON u.id = t.user_id
- WHERE t.digest = %s AND t.expires_at > clock_timestamp() AND u.is_active
-"""
+_COLUMNS: Final = [field.attname for field in User._meta.concrete_fields]  # noqa: SLF001 - public, for all its name
+_OWNER: Final = (
+    f"SELECT t.stamp, {', '.join(f'u.{name}' for name in _COLUMNS)}"  # noqa: S608 - names of Django's
+    " FROM api_token t JOIN auth_user u ON u.id = t.user_id"
+    " WHERE t.digest = %s::text AND t.expires_at > clock_timestamp() AND u.is_active"
+)

@@ -11,6 +11,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, JSONObject
 
 from scheduler_app.models import Flow
+from scheduler_app.processes import database
 from scheduler_app.queries import lens, shown
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.rules import schedule as schedules
@@ -159,8 +160,8 @@ def check(scope: Scope, flow_id: str) -> None:
     if scope != EVERYTHING or "\x00" in flow_id:
         one(scope, flow_id)
         return
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM flow WHERE flow_id = %s", [flow_id])
+    with database.prepared(connection), connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM flow WHERE flow_id = %s::text", [flow_id])
         if cursor.fetchone() is None:
             one(scope, flow_id)
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.postgresql.psycopg_any import mogrify
 from django.db.models import CharField, Model, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast
 
 from scheduler_app.models import Run
+from scheduler_app.processes import database
 from scheduler_app.queries import newest, paging
 from scheduler_app.queries.list_filter import LIMIT_MAX, Lens
 from scheduler_app.rules import errors, visibility
@@ -346,7 +348,7 @@ class Known(Generic[RowT]):
 
     def __init__(self, noun: Noun[RowT]) -> None:
         self._noun = noun
-        self._made: dict[Scope, tuple[str, tuple[Any, ...], Any]] = {}
+        self._made: dict[Scope, tuple[str, int, Any]] = {}
 
     def one(self, scope: Scope, number: int, what: str) -> RowT:
         """The row with this number, current or filtered. Raises ``NotFound`` naming ``what``."""
@@ -354,22 +356,32 @@ class Known(Generic[RowT]):
             if len(self._made) >= KNOWN_MAX:
                 self._made.clear()
             self._made[scope] = self._make(scope)
-        sql, parameters, convert = self._made[scope]
-        with connections[self._noun.rows(scope).db].cursor() as cursor:
-            cursor.execute(sql, [number if each == _NUMBER else each for each in parameters])
+        sql, times, convert = self._made[scope]
+        django = connections[self._noun.rows(scope).db]
+        with database.prepared(django), django.cursor() as cursor:
+            cursor.execute(sql, [number] * times)
             found = convert(cursor.fetchall())
         if not found:
             raise errors.NotFound(f"There is no {what}, or you may not see it.")
         return self._noun.row_of(found[0])
 
-    def _make(self, scope: Scope) -> tuple[str, tuple[Any, ...], Any]:
+    def _make(self, scope: Scope) -> tuple[str, int, Any]:
+        """The statement with all its values written into it but the number, how often it has that, and what reads it."""
         rows = self._noun.rows(scope).filter(pk=_NUMBER)
         statement = compiled(rows.order_by().values_list(*self._noun.sources()))
-        return statement.sql, statement.parameters, statement.values
+        django = connections[rows.db]
+        first, *others = statement.sql.replace("%%", _PERCENT).split("%s")
+        written = [
+            "%s::bigint" if each == _NUMBER else mogrify("%s", [each], django).replace("%", "%%")
+            for each in statement.parameters
+        ]
+        sql = "".join([first, *(a + b for a, b in zip(written, others, strict=True))])
+        return sql.replace(_PERCENT, "%%"), statement.parameters.count(_NUMBER), statement.values
 
 
 KNOWN_MAX: Final = 64  # scopes
 _NUMBER: Final = 2**62 + 1  # stands for the number in a statement that is made beforehand
+_PERCENT: Final = "\x00"  # and this for a percent sign, since no statement has it
 
 
 def ids(noun: Noun[Any], asked: ListFilter, scope: Scope, *, at_most: int) -> list[int]:

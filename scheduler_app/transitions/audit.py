@@ -63,7 +63,10 @@ def record_audit(
 def record_audits(connection: psycopg.Connection[Any], *, entries: Sequence[Entry]) -> None:
     """As ``record_audit``, for several entries in one round trip."""
     with connection.cursor() as cursor:
-        cursor.executemany(_RECORD, [_values(entry) for entry in entries])
+        if len(entries) == 1:
+            cursor.execute(_RECORD, _values(entries[0]))
+        else:
+            cursor.executemany(_RECORD, [_values(entry) for entry in entries])
 
 
 def _values(entry: Entry) -> list[Any]:

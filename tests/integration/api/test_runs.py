@@ -176,3 +176,20 @@ def test_where_one_of_many_runs_cannot_be_made_none_is(api: Client) -> None:
         assert trigger_many(api, flow.flow_id, body).status_code == 400
     assert not Run.objects.exists()
     assert trigger_many(api, "no-such-flow", {"runs": [{}]}).status_code == 404
+
+
+def test_what_a_trigger_sends_is_planned_once(api: Client) -> None:
+    flow = factories.make_flow()
+    numbers = [trigger(api, flow.flow_id, {}).json()["id"] for _ in range(3)]
+    assert len(set(numbers)) == 3
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements")
+        planned = [statement for (statement,) in cursor.fetchall()]
+    for part in (
+        "api_token",
+        "INSERT INTO run ",
+        "INSERT INTO audit",
+        "FROM flow f",
+        '"run"."run_key"',
+    ):
+        assert sum(part in statement for statement in planned) == 1, (part, planned)

@@ -266,3 +266,18 @@ def test_slots_of_a_pool_are_counted_from_live_attempts() -> None:
     pool = pools.one(EVERYTHING, "default")
     assert (pool.running_slots, pool.queued_slots) == (2, 2)
     assert pool.open_slots == pool.slots - 4
+
+
+@pytest.mark.parametrize("flow_id", ["100%", "it's", "%s", str(2**62 + 1), "\\"])
+def test_one_run_is_found_within_a_scope_of_any_names(flow_id: str) -> None:
+    mine, other = (
+        factories.make_run(flow=factories.make_flow(flow_id=one)) for one in (flow_id, "b")
+    )
+    scope = Scope(flow_ids=frozenset({flow_id}), sees_shared=False)
+    for run, times in ((mine, 3), (other, 2)):
+        for _ in range(times):
+            if run is mine:
+                assert runs.one(scope, run.id).flow_id == flow_id
+            else:
+                with pytest.raises(errors.NotFound):
+                    runs.one(scope, run.id)
