@@ -7,6 +7,7 @@ while the loop waits; what is said while the loop is busy is read in one go when
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import threading
@@ -87,8 +88,9 @@ class Doorbell:
         """What rang; empty after ``timeout_s`` of silence."""
         with self._lock:
             if self._awaited is not None and not self._rang.is_set():
-                self._awaited()
-                self._awaited = None
+                awaited, self._awaited = self._awaited, None
+                with contextlib.suppress(RuntimeError):  # the listener's own loop is over
+                    awaited()
         self._rang.wait(timeout_s)
         with self._lock:
             self._rang.clear()
