@@ -321,6 +321,8 @@ def test_triggerers_killed_before_and_after_a_fire_lose_and_double_nothing(
     environment = {
         "DAYLIGHT_FAILPOINTS": ";".join(f"{point}=kill" for point in sorted(points)),
         "DAYLIGHT_FAILPOINTS_ONCE": str(once),
+        # Else, on a busy machine, it is taken for one that blocks, and fires in a process of its own.
+        "DAYLIGHT_TRIGGER_BLOCK_S": "60",
     }
     flags = ["--no-examples", "--schedulers", str(schedulers)]
     with running(tmp_path, flags=flags, environment=environment) as stack:
