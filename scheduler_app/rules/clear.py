@@ -163,17 +163,19 @@ def select(
     if options.moves_version:
         why |= {one.id: Rule.REMOVED for one in candidates if _must_go(one, retries)}
     if definition is not None:
-        taken = {
-            one.task_id
-            for one in candidates
-            if one.id in why and _left_out(one, retries, options) is None
-        }
-        brought = _brought(definition, taken)
+        taken: dict[str, set[int]] = {}
         for one in candidates:
-            if one.task_id in brought and (
-                one.id not in why or _left_out(one, retries, options) is not None
+            if one.id in why and _left_out(one, retries, options) is None:
+                taken.setdefault(one.task_id, set()).add(one.map_index)
+        brought = _brought(definition, taken, groups)
+        for one in candidates:
+            rule, indexes = brought.get(one.task_id, (None, None))
+            if (
+                rule is not None
+                and (indexes is None or one.map_index in indexes)
+                and (one.id not in why or _left_out(one, retries, options) is not None)
             ):
-                why[one.id] = brought[one.task_id]
+                why[one.id] = rule
     again = _waiting_again(candidates, upstream, why, retries, options, groups)
     included, excluded = [], []
     for one in candidates:
@@ -224,11 +226,31 @@ def _is_let_go(one: Candidate) -> bool:
     return one.attempt_id is None and one.state == TaskState.SCHEDULED
 
 
-def _brought(definition: FlowDefinition, taken: Collection[str]) -> dict[str, Rule]:
-    """The tasks that come along with those that are taken, each with the reason."""
+def _brought(
+    definition: FlowDefinition, taken: Mapping[str, Collection[int]], groups: Mapping[str, str]
+) -> dict[str, tuple[Rule, Collection[int] | None]]:
+    """The tasks that come along with those that are taken, each with the reason and its map indexes.
+
+    Within a mapped group those of the same index come along; of any other task all do (null).
+    """
     units = ties.units_with(definition, taken)
-    around = ties.companions(definition.tasks, [*taken, *units])
-    return dict.fromkeys(around, Rule.SETUP) | dict.fromkeys(units, Rule.GROUP)
+    parts: dict[tuple[str, frozenset[int]], list[str]] = {("", frozenset()): [*units]}
+    for task_id, indexes in taken.items():
+        group = groups.get(task_id, "")
+        part = (group, frozenset(indexes) if group else frozenset[int]())
+        parts.setdefault(part, []).append(task_id)
+    around: dict[str, set[int] | None] = {}
+    for (group, own), task_ids in parts.items():
+        for task_id in ties.companions(definition.tasks, task_ids):
+            before = around.setdefault(task_id, set())
+            if not group or groups.get(task_id) != group:
+                around[task_id] = None
+            elif before is not None:
+                before.update(own)
+    found: dict[str, tuple[Rule, Collection[int] | None]] = {
+        task_id: (Rule.SETUP, indexes) for task_id, indexes in around.items()
+    }
+    return found | dict.fromkeys(units, (Rule.GROUP, None))
 
 
 def fingerprint(about: Mapping[str, Any], selection: Selection) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_app.rules import graph
-from scheduler_app.rules.mapping import is_reached, reached
+from scheduler_app.rules import clear, graph
+from scheduler_app.rules.definition import FlowDefinition, GroupDefinition, TaskDefinition
+from scheduler_app.rules.mapping import Argument, Kind, MapOver, Source, is_reached, reached
+from scheduler_app.rules.roles import Role
 
 # p and q are in the mapped group g; before it stands a, after it z; x leads out of g and into it again.
 UPSTREAM = {
@@ -53,3 +55,51 @@ def test_without_mapped_groups_it_is_what_the_graph_reaches(data: st.DataObject)
     found = reached(upstream, {one: {-1} for one in named}, {})
     assert set(found) == named | graph.upstream_closure(upstream, named)
     assert set(found.values()) == {None}
+
+
+def test_a_clear_brings_the_setups_of_the_same_index_of_a_mapped_group() -> None:
+    over = MapOver(
+        arguments=(Argument(name="n", source=Source(kind=Kind.RESULT, task_id="names")),)
+    )
+    tasks = (
+        TaskDefinition(task_id="names"),
+        TaskDefinition(task_id="around", role=Role.SETUP, upstream=("names",)),
+        TaskDefinition(task_id="g.make", role=Role.SETUP, upstream=("around",), group="g"),
+        TaskDefinition(task_id="g.use", upstream=("g.make",), group="g"),
+        TaskDefinition(
+            task_id="g.drop", role=Role.TEARDOWN, upstream=("g.make", "g.use"), group="g"
+        ),
+        TaskDefinition(task_id="end", role=Role.TEARDOWN, upstream=("around", "g.use")),
+    )
+    groups = (GroupDefinition(group_id="g", mapped=over),)
+    definition = FlowDefinition(flow_id="f", tasks=tasks, groups=groups)
+    candidates = [
+        clear.Candidate(
+            id=n,
+            task_id=task.task_id,
+            map_index=index,
+            state="success",
+            try_number=1,
+            attempt_id=str(n),
+        )
+        for n, (task, index) in enumerate(
+            (task, index) for task in tasks for index in ((0, 1, 2) if task.group else (-1,))
+        )
+    ]
+    named = next(one for one in candidates if (one.task_id, one.map_index) == ("g.use", 1))
+    for downstream in (False, True):
+        chosen = clear.select(
+            candidates,
+            upstream={task.task_id: task.upstream for task in tasks},
+            retries={task.task_id: 0 for task in tasks},
+            asked=[named.id],
+            options=clear.Options(include_downstream=downstream),
+            definition=definition,
+        )
+        assert {(one.task_id, one.map_index) for one in chosen.included} == {
+            ("around", -1),
+            ("g.make", 1),
+            ("g.use", 1),
+            ("g.drop", 1),
+            ("end", -1),
+        }
