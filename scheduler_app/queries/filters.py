@@ -224,6 +224,11 @@ class TaskInstanceFilter(ListFilter):
     ended_at_gte: datetime | None = field(default=None, metadata=moment("ended_at__gte"))
     ended_at_lte: datetime | None = field(default=None, metadata=moment("ended_at__lte"))
 
+    @property
+    def is_lasting(self) -> bool:
+        """Not where the tasks of a group are looked up: another version of the flow has others."""
+        return not self.group
+
     def matching(self, rows: QuerySet[ModelT]) -> QuerySet[ModelT]:
         """As of every list; a group is looked up in the versions of the runs or flows asked for."""
         rows = ListFilter.matching(self, rows)  # super() knows another class than slots make

@@ -273,7 +273,8 @@ def page(
     for way in _ways(noun, asked, by):
         if way is _Way.SORTED:
             _check_sortable(noun, asked, scope)
-        found, counted = _read(_reading(noun, asked, scope, window, way), asked)
+        make = _reading if asked.is_lasting else _reading.__wrapped__
+        found, counted = _read(make(noun, asked, scope, window, way), asked)
         # Rows without the time that orders them come after those that have it.
         values = values + found if way is _Way.REST else found
         if len(values) >= wanted or len(values) == rows_in(counted, asked):
@@ -292,7 +293,9 @@ def counts_together(
     lists: Sequence[tuple[Noun[Any], ListFilter]], scope: Scope
 ) -> tuple[Counts, ...]:
     """The counts of several lists, in one statement and so from one snapshot."""
-    sql, parameters, using = _counting_together(tuple(lists), scope)
+    is_lasting = all(asked.is_lasting for _, asked in lists)
+    make = _counting_together if is_lasting else _counting_together.__wrapped__
+    sql, parameters, using = make(tuple(lists), scope)
     with connections[using].cursor() as cursor:
         cursor.execute(sql, parameters)
         (line,) = cursor.fetchall()
@@ -423,7 +426,8 @@ def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way
 
 def _check_sortable(noun: Noun[Any], asked: ListFilter, scope: Scope) -> None:
     """Raises ``InvalidInput`` where too many rows match to be put in order for one page."""
-    sql, parameters, using = _sorting(noun, asked.evolve(limit=LIMIT_MAX), scope, SORTED_MAX)
+    make = _sorting if asked.is_lasting else _sorting.__wrapped__
+    sql, parameters, using = make(noun, asked.evolve(limit=LIMIT_MAX), scope, SORTED_MAX)
     with connections[using].cursor() as cursor:
         cursor.execute(sql, parameters)
         ((number,),) = cursor.fetchall()

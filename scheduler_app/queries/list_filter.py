@@ -103,6 +103,11 @@ class ListFilter:
                 rows = rows.filter(parameter.keep(value))
         return rows
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it means the same conditions whenever it is asked, so that its statement may be kept."""
+        return True
+
     def narrowing(self) -> frozenset[str]:
         """The noun's own parameters that are in force."""
         return frozenset(

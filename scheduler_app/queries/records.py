@@ -185,8 +185,10 @@ def _summing(
         .values_list("hour", "filter_code")
         .annotate(n=Count("*"))
     )
-    # Without a condition on its time: each table's index is then read from its newest on.
-    newest = rows.order_by(F("filtered_at").desc(nulls_last=True))[:SOURCES_OF]
+    # Where nothing else is asked for, without a condition on its time: each table's index is then read from
+    # its newest on.
+    recent = rows.filter(filtered_at__gte=asked.at_gte or since) if asked.narrowing() else rows
+    newest = recent.order_by(F("filtered_at").desc(nulls_last=True))[:SOURCES_OF]
     plain = lens.compiled(newest.values_list("noun", "hostname", "shard", FLOW, "filtered_at"))
     grouped = (
         "SELECT source_noun, hostname, shard, flow_id, count(*) AS n,"  # noqa: S608 - Django's own SQL

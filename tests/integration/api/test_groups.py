@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scheduler_app.models import Flow, FlowVersion
 from scheduler_app.rules.definition import GroupDefinition, GroupRetry, TaskDefinition
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ def test_groups_of_a_run_tell_what_is_in_them_and_their_attempts(world: World, a
     assert named(f"run={run_id}&group=g") == {"g.in.a", "g.b"}
     assert named("flow_id=f&group=g.in") == {"g.in.a"}
     assert named("flow_id=f&group=nothing") == set()
+    # Another version has other tasks in the group: what was asked before says nothing about it.
+    version = FlowVersion.objects.get(flow_id="f")
+    for task in version.definition["tasks"]:
+        if task["task_id"] == "c":
+            task["group"] = "g.in"
+    version.pk, version.number, version.digest = None, 2, "another"
+    version.save(force_insert=True)
+    Flow.objects.filter(flow_id="f").update(current_version=version)
+    assert named("flow_id=f&group=g.in") == {"g.in.a", "c"}
     refused = api.get("/api/v1/task-instances/?group=g")
     assert refused.status_code == 400
     assert "flow_id" in refused.content.decode()
