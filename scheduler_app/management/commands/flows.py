@@ -93,7 +93,7 @@ class Command(BaseCommand):
         add_json(ended)
         _add_clear(verbs.add_parser("clear", help="run many runs of a flow anew, each as a whole"))
         said = verbs.add_parser("mark", help="say by hand that a run is success or failed")
-        said.add_argument("state", metavar="STATE", choices=list(RUN_TARGETS))
+        said.add_argument("state", metavar="STATE", choices=[one.value for one in RUN_TARGETS])
         said.add_argument("flow_id", metavar="FLOW")
         said.add_argument("run_id", metavar="RUN_ID")
         add_mark(said)

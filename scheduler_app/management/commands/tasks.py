@@ -390,7 +390,7 @@ class Command(BaseCommand):
 
 
 def _add_mark(parser: ArgumentParser) -> None:
-    parser.add_argument("state", metavar="STATE", choices=list(TASK_TARGETS))
+    parser.add_argument("state", metavar="STATE", choices=[one.value for one in TASK_TARGETS])
     parser.add_argument("flow_id", metavar="FLOW")
     parser.add_argument("run_id", metavar="RUN_ID")
     parser.add_argument("task_ids", metavar="TASK", nargs="+")

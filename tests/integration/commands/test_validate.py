@@ -135,6 +135,18 @@ def test_each_verb_explains_itself(call: Call, command: str) -> None:
         assert "--json" in of_verb.out
 
 
+@pytest.mark.parametrize(
+    ("command", "states"),
+    [("tasks", "'success', 'failed', 'skipped'"), ("flows", "'success', 'failed'")],
+)
+def test_a_state_that_nothing_can_be_marked_as_is_answered_with_those_that_there_are(
+    call: Call, command: str, states: str
+) -> None:
+    refused = call(command, "mark", "done", "f", "r1", *(["t"] if command == "tasks" else []))
+    assert refused.code == 2
+    assert f"invalid choice: 'done' (choose from {states})" in refused.err
+
+
 # -- beside a stack ---------------------------------------------------------------------------
 
 
