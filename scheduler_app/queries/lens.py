@@ -361,9 +361,11 @@ class Known(Generic[RowT]):
             self._made[scope] = self._make(scope)
         sql, times, convert = self._made[scope]
         django = connections[self._noun.rows(scope).db]
-        with database.prepared(django), django.cursor() as cursor:
-            cursor.execute(sql, [number] * times)
-            found = convert(cursor.fetchall())
+        found = []
+        if abs(number) <= NUMBER_MAX:
+            with database.prepared(django), django.cursor() as cursor:
+                cursor.execute(sql, [number] * times)
+                found = convert(cursor.fetchall())
         if not found:
             raise errors.NotFound(f"There is no {what}, or you may not see it.")
         return self._noun.row_of(found[0])
@@ -383,6 +385,7 @@ class Known(Generic[RowT]):
 
 
 KNOWN_MAX: Final = 64  # scopes
+NUMBER_MAX: Final = 2**63 - 1  # no row has a higher number
 _NUMBER: Final = 2**62 + 1  # stands for the number in a statement that is made beforehand
 _PERCENT: Final = "\x00"  # and this for a percent sign, since no statement has it
 
