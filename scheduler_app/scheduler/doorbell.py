@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RETRY_S: Final = 1.0
 HEAR_TIMEOUT_S: Final = 30.0
 DEAF_MAX_S: Final = 1.0  # however busy the loop is: a carrier keeps hints only for so long
+NUMBER_MAX: Final = 2**63 - 1  # no run has a higher number, and no statement takes one
 TAKEN_MAX: Final = 1000  # hints that are read in one go
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class Doorbell:
     def _take(self, text: str) -> None:
         try:
             hint = json.loads(text)
-            runs = {int(run) for run in hint.get("runs", ())}
+            runs = {number for run in hint.get("runs", ()) if abs(number := int(run)) <= NUMBER_MAX}
         except (ValueError, TypeError, AttributeError):
             logger.warning("a hint was not understood", extra={"hint": repr(text[:200])})
             return

@@ -127,3 +127,11 @@ def test_its_own_threads_ring_while_nothing_is_listened_to(
     bell.ring(runs={7}, by_itself=True)
     wake = bell.wait(WITHIN_S)
     assert (wake.runs, wake.acted_on) == ({7}, set())
+
+
+def test_a_run_with_a_number_that_none_can_have_is_not_looked_at(
+    carrier: Carrier, bell: Doorbell
+) -> None:
+    carrier.say(10**30, -(10**30), 2**63, 5)
+    wake = heard(bell, lambda wake: bool(wake.runs))
+    assert (wake.runs, wake.acted_on) == ({5}, {5})
