@@ -42,8 +42,8 @@ Window: TypeAlias = "Callable[[Any, Scope], Q]"
 SENTENCE: Final = "filter_reason"
 COUNT_MAX: Final = 10_000  # rows; each half is counted up to here unless count=exact
 COUNTED_COLUMNS: Final = 2  # of a counting statement
-# Rows that are put in an order which no index has; more of them cost more than a page may.
-SORTED_MAX: Final = 20_000
+# Rows that are put in an order which no index has: those of the largest run. More of them keep a page waiting.
+SORTED_MAX: Final = 100_000
 READINGS_KEPT: Final = 256  # statements of pages, some kilobytes each
 # The flow and the text id of the run of a row. Subqueries, not joins: read for the rows of a page alone,
 # and a row whose run is lost is a row nevertheless.
