@@ -126,7 +126,7 @@ def test_a_child_that_is_killed_is_told_within_two_seconds(
     assert (event.kind, event.verdict) == ("exit_killed", "pending")
     assert event.payload["signal_name"] == "SIGKILL"
     assert (event.received_at - killed_at).total_seconds() < 2
-    assert {"runs": [], "events": 1} in notices.sent
+    wait_until(lambda: {"runs": [], "events": 1} in notices.sent)
 
 
 def test_a_child_that_the_pool_buried_first_is_told_once(
