@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from scheduler_app.transitions.attempt import Message
 
 POLL_INTERVAL_S: Final = 0.5  # in place of the sweep's interval while no hints are heard
-TICK_GAP_MAX_S: Final = 0.08  # hints that come closer than this may share a tick
+TICK_GAP_MAX_S: Final = 0.02  # hints that come closer than this may share a tick
 TICK_SHARE: Final = 0.5  # of the time that a tick took passes before the next one begins
 EVENTS_INTERVAL_S: Final = 1.0  # while events wait for their grace to pass
 ORPHANS_INTERVAL_S: Final = 30.0  # nothing of this product makes any
