@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection
 from django.test import TransactionTestCase
+from hypothesis import HealthCheck, settings
 
 from scheduler_app.launch import embedded
 from tests import auditing
@@ -21,6 +22,12 @@ from tests.emptying import empty_tables, restore_first_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# More examples: --hypothesis-profile=thorough.
+settings.register_profile("thorough", parent=settings.get_profile("tests"), max_examples=1500)
+settings.load_profile("tests")
 
 FOLDERS = {
     "unit": pytest.mark.unit,
