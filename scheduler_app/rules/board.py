@@ -1,8 +1,8 @@
 """The readiness of a run kept in counters: a change costs what hangs on it, whatever the run's size.
 
 ``run_outcome.decide_run`` looks at every instance; it is the law. A board comes to the same decisions
-for a flow without ties by looking only at what changed since the last one. Mapped tasks are on it once
-they have been expanded; those of mapped groups, whose instances look at their own index, are not.
+for a flow without ties by looking only at what changed since the last one. Mapped tasks are on it, before
+and while they are expanded too; those of mapped groups, whose instances look at their own index, are not.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
+from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules import graph, mapping, readiness, run_outcome
 from scheduler_app.rules.definition import TriggerRule
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.rules.mapping import MappedTask
 
-LINE_MAX: Final = 250  # instances of one line that a decision names; others when these have gone
+LINE_MAX: Final = 250  # instances of one line that are looked at; others when these have gone
 
 _TOTAL: Final = 0  # places of a tally, as in run_outcome
 _PLACES: Final = {
@@ -37,6 +38,12 @@ _PLACES: Final = {
 _MARKS: Final = {
     Decision.SKIP: TaskState.SKIPPED,
     Decision.UPSTREAM_FAILED: TaskState.UPSTREAM_FAILED,
+}
+_GATED: Final = {
+    mapping.Gate.PASS: None,
+    mapping.Gate.BLOCK: Decision.WAIT,
+    mapping.Gate.SKIP: Decision.SKIP,
+    mapping.Gate.UPSTREAM_FAILED: Decision.UPSTREAM_FAILED,
 }
 
 
@@ -52,15 +59,16 @@ class Graph:
         lines: Mapping[str, Hashable] | None = None,
         mapped: Mapping[str, MappedTask] = mapping.NO_MAPPING,
     ) -> None:
-        """``lines``: tasks whose instances wait for the same room, so that naming the most urgent will do.
+        """``lines``: tasks whose instances wait for the same room, so that the most urgent will do.
 
-        A task that is not in it stands in a line of its own.
+        A task that is not in it stands in a line of its own, where one that waits says nothing of the next.
         """
         self.upstream = upstream
         self.trigger_rules = trigger_rules
         self.mapped = mapped
         self.priorities = priorities or {}
         self.lines = {task_id: (lines or {}).get(task_id, task_id) for task_id in upstream}
+        self.alike = frozenset(lines or ())  # of which one instance is as good as another
         self.order = graph.topological_order(upstream)
         self.place = {task_id: place for place, task_id in enumerate(self.order)}
         self.downstream = graph.downstream_of(upstream)
@@ -128,11 +136,15 @@ class Board:
         self._above = {
             task_id: [len(set(above)), 0, 0, 0, 0, 0] for task_id, above in of.upstream.items()
         }
-        self._undecided: dict[str, _Indexes] = {}  # in ``none`` and not held
+        self._undecided: dict[str, _Indexes] = {}  # in ``none`` and not held, without summaries
+        self._summaries: set[str] = set()  # mapped tasks whose summary is so
+        self._expandable: set[str] = set()  # those of them that may be expanded
         self._strangers: set[Key] = set()  # in ``none``, of no task of the definition
         # By line, the ranks of the tasks whose undecided instances may start, in order.
         self._ready: dict[Hashable, list[tuple[int, int]]] = {}
         self._are_ready: set[str] = set()  # those tasks
+        # By line and priority, how many were named before and wait with a note of why.
+        self._noted: dict[Hashable, Counter[int]] = {}
         self._under_way = 0
         self._changed = set(of.upstream)  # tasks to be looked at
 
@@ -164,14 +176,23 @@ class Board:
         self._changed.add(task_id)
 
     def decide(self) -> RunDecision:
-        """What follows from the states now, as ``decide_run`` has it; ``LINE_MAX`` are named of a line."""
+        """What follows from the states now, as ``decide_run`` has it.
+
+        Of a line so many are named that, with those that are scheduled already, the ``LINE_MAX`` most urgent
+        are known to whoever dispatches.
+        """
         marks: dict[Key, TaskState] = dict.fromkeys(self._strangers, TaskState.REMOVED)
         for task_id, map_index in marks:
             self.put(task_id, map_index, TaskState.REMOVED, held=False)
         self._walk(marks)
-        if self._are_ready or self._under_way:
+        if self._are_ready or self._under_way or self._expandable:
             return RunDecision(
-                state=RunState.RUNNING, code="", reason="", marks=marks, ready=self._named_ready()
+                state=RunState.RUNNING,
+                code="",
+                reason="",
+                marks=marks,
+                ready=self._named_ready(),
+                expandable=tuple(sorted(self._expandable, key=self._of.place.__getitem__)),
             )
         whole = run_outcome.decide_run(
             upstream=self._of.upstream,
@@ -191,12 +212,14 @@ class Board:
         seen = set(waiting)
         while waiting:
             task_id = self._of.order[heapq.heappop(waiting)]
-            decision = self._decision(task_id) if self._undecided.get(task_id) else Decision.WAIT
-            self._stand_in_line(task_id, whether=decision is Decision.READY)
+            decision = self._decision(task_id)
+            is_ready = decision is Decision.READY
+            self._stand_in_line(task_id, whether=is_ready and bool(self._undecided.get(task_id)))
+            _belongs(self._expandable, task_id, is_ready and task_id in self._summaries)
             if decision in (Decision.READY, Decision.WAIT):
                 continue
             state = _MARKS[decision]
-            for map_index in [*self._undecided[task_id]]:
+            for map_index in self._open_indexes(task_id):
                 marks[task_id, map_index] = state
                 self.put(task_id, map_index, state, held=False)
             for below in downstream[task_id]:
@@ -205,10 +228,19 @@ class Board:
                     heapq.heappush(waiting, place[below])
         self._changed.clear()
 
+    def _open_indexes(self, task_id: str) -> list[int]:
+        indexes = [*self._undecided.get(task_id, ())]
+        return [mapping.SUMMARY, *indexes] if task_id in self._summaries else indexes
+
     def _decision(self, task_id: str) -> Decision:
+        """What becomes of the instances of the task that are in ``none``; there may be none."""
+        if task_id not in self._summaries and not self._undecided.get(task_id):
+            return Decision.WAIT
         rule = self._of.trigger_rules.get(task_id, TriggerRule.ALL_SUCCESS)
         if rule not in readiness.KNOWN_RULES:
             return Decision.WAIT  # of a newer version: nothing here can say when it may start
+        if task_id in self._summaries and (gated := self._gated(task_id)) is not None:
+            return gated
         total, success, failed, skipped, upstream_failed, removed = self._above[task_id]
         return readiness.decide(
             rule,
@@ -221,6 +253,12 @@ class Board:
                 removed=removed,
             ),
         )
+
+    def _gated(self, task_id: str) -> Decision | None:
+        """What the inputs of a mapped task say of it before its rule is asked; null: nothing."""
+        known = [self._known.get((one, mapping.SUMMARY)) for one in self._of.mapped[task_id].inputs]
+        states = [TaskState.NONE if held else state for state, held in filter(None, known)]
+        return _GATED[mapping.gate(states)]
 
     def _stand_in_line(self, task_id: str, *, whether: bool) -> None:
         if (task_id in self._are_ready) is whether:
@@ -235,22 +273,27 @@ class Board:
 
     def _named_ready(self) -> frozenset[Key]:
         named: list[Key] = []
-        for line in self._ready.values():
-            left = LINE_MAX
-            for _, place in line:
+        for name, line in self._ready.items():
+            noted: Counter[int] = self._noted.get(name) or Counter()
+            mine = 0
+            for rank, place in line:
+                as_urgent = sum(number for priority, number in noted.items() if priority >= -rank)
+                left = LINE_MAX - mine - as_urgent
+                if left <= 0:
+                    break
                 task_id = self._of.order[place]
                 first = self._undecided[task_id].first(left)
                 named += [(task_id, index) for index in first]
-                left -= len(first)
-                if left <= 0:
-                    break
+                mine += len(first)
         return frozenset(named)
 
     def _account(self, key: Key, instance: tuple[TaskState, bool], by: int) -> None:
         (task_id, map_index), (state, held) = key, instance
         if state is TaskState.NONE and not held:
             if task_id not in self._of.upstream:
-                (self._strangers.add if by > 0 else self._strangers.discard)(key)
+                _belongs(self._strangers, key, by > 0)
+            elif map_index == mapping.SUMMARY and task_id in self._of.mapped:
+                _belongs(self._summaries, task_id, by > 0)
             elif by > 0:
                 self._undecided.setdefault(task_id, _Indexes()).add(map_index)
             else:
@@ -259,8 +302,15 @@ class Board:
             self._count(task_id, place, by)
         else:
             self._under_way += by
+            if state is TaskState.SCHEDULED and not held and task_id in self._of.alike:
+                noted = self._noted.setdefault(self._of.lines[task_id], Counter())
+                noted[self._of.priorities.get(task_id, 0)] += by
 
     def _count(self, task_id: str, place: int, by: int) -> None:
         for below in self._of.downstream.get(task_id, ()):
             self._above[below][place] += by
             self._changed.add(below)
+
+
+def _belongs(members: set[Any], one: object, whether: bool) -> None:
+    (members.add if whether else members.discard)(one)

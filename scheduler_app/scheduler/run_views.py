@@ -19,7 +19,6 @@ from psycopg.rows import tuple_row
 
 from scheduler_app.rules import values
 from scheduler_app.rules.board import Board
-from scheduler_app.rules.mapping import SUMMARY
 from scheduler_app.rules.states import TaskState
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ class RunView:
     by_key: dict[tuple[str, int], int] = field(default_factory=dict)
     open_ids: set[int] = field(default_factory=set)
     let_go: set[int] = field(default_factory=set)  # of those, all that are not in ``none``, or held
-    unexpanded: set[str] = field(default_factory=set)  # mapped tasks with an undecided summary
     held_ids: set[int] = field(default_factory=set)  # that ended while a freeze held them
     # Made since the last look, and not read yet: a person may have ended one before it is first seen.
     added_ids: set[int] = field(default_factory=set)
@@ -103,9 +101,6 @@ class RunView:
             self._forget_summary(old)
         self.instances[ti_id] = instance
         self.by_key[key] = ti_id
-        if map_index == SUMMARY and task_id in self.version.mapped:
-            is_summary = state is TaskState.NONE and not is_held
-            (self.unexpanded.add if is_summary else self.unexpanded.discard)(task_id)
         if self.board is not None:
             self.board.put(task_id, map_index, state, held=is_held)
         _belongs(self.open_ids, ti_id, is_open)
@@ -115,7 +110,6 @@ class RunView:
     def _forget_summary(self, old: Instance) -> None:
         """It has become the first of the instances that it stood for."""
         self.by_key.pop((old.task_id, old.map_index), None)
-        self.unexpanded.discard(old.task_id)
         if self.board is not None:
             self.board.drop(old.task_id, old.map_index)
 

@@ -329,7 +329,7 @@ def _heed_marks(
 
 
 def _decision(view: RunView) -> run_outcome.RunDecision:
-    if view.board is not None and not view.unexpanded:
+    if view.board is not None:
         return view.board.decide()
     return _decide_states(
         view,

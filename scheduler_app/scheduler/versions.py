@@ -81,16 +81,13 @@ class Versions:
 
 
 def _version(version_id: int, definition: FlowDefinition) -> Version:
-    limited = tuple(
-        task
-        for task in definition.tasks
-        if task.max_active_per_flow is not None or task.max_active_per_run is not None
-    )
+    limited = tuple(task for task in definition.tasks if _has_limits(task))
     keys = {task.task_id: task.limits for task in definition.tasks if task.limits}
     upstream = {task.task_id: task.upstream for task in definition.tasks}
     trigger_rules = {task.task_id: task.trigger_rule for task in definition.tasks}
     ties = ties_of(definition)
     mapped = mapped_tasks(definition)
+    past = tasks_with_past(definition)
     return Version(
         id=version_id,
         definition=definition,
@@ -100,19 +97,17 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
             upstream=upstream,
             trigger_rules=trigger_rules,
             priorities={task.task_id: task.priority for task in definition.tasks},
-            # One with limits of its own may stand still while those behind it could start.
             lines={
-                task.task_id: (task.pool, task.queue)
+                task.task_id: _line(task)
                 for task in definition.tasks
-                if task.max_active_per_flow is None
-                and task.max_active_per_run is None
-                and not task.limits
+                # One instance may wait for its key, or for its own in the run before, while the next could start.
+                if not task.limits and task.task_id not in past
             },
             mapped=mapped,
         )
         if ties is NONE and not any(one.group for one in mapped.values())
         else None,
-        past=tasks_with_past(definition),
+        past=past,
         ties=ties,
         mapped=mapped,
         mapped_inputs=producers(definition),
@@ -125,6 +120,16 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
         group_callbacks={one.group_id: one.callbacks for one in definition.groups if one.callbacks},
         queue=_queue(definition),
     )
+
+
+def _line(task: TaskDefinition) -> tuple[object, ...]:
+    """What its instances wait for. One with limits of its own may stand still while others could start."""
+    own = task.task_id if _has_limits(task) else None
+    return (task.pool, task.pool_slots, task.queue, own)
+
+
+def _has_limits(task: TaskDefinition) -> bool:
+    return task.max_active_per_flow is not None or task.max_active_per_run is not None
 
 
 def _queue(definition: FlowDefinition) -> str:

@@ -83,7 +83,7 @@ class Claim:
     bundle_digest: str
     run_created_at: datetime | None = None
     # Of the tasks that were named as near, where it is in that run: their results, unless large, and
-    # of their lists the element at its own map index.
+    # of their lists the element at its own map index, as near_items.sql says it.
     near_results: Mapping[str, Any] | None = None
     near_items: Mapping[str, Any] | None = None
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOOKS_MAX: Final = 3  # at results that are moved between one look and the next
+LISTS_KEPT_MAX: Final = 2  # large ones, each no larger than a result may be
 ORDERS_KEPT_MAX: Final = 8  # a hundred thousand results of one task take 1.2 MB
 
 
@@ -51,7 +52,8 @@ class StoredItems:
     run_id: int
     mapped: Mapping[str, MappedTask]
     map_index: int = mapping.SUMMARY  # of the instance itself
-    given: Mapping[str, Any] = field(default_factory=dict)  # elements that came with its claim
+    # What came with its claim, by task: [element], or [null, id of the attempt that returned a large list].
+    given: Mapping[str, list[Any]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)  # tasks whose element at its own index it wanted
     _lengths: dict[str, int | None] = field(default_factory=dict)
 
@@ -74,7 +76,7 @@ class StoredItems:
         if place == self.map_index:
             self.asked.add(task_id)
             if task_id in self.given:
-                return values.decode(self.given[task_id])
+                return self._of_given(self.given[task_id], place)
         given = {**self._given(task_id), "place": place}
         row = self.ask(lambda connection: _row(connection, _ELEMENT, given))
         if row is None or not row[1]:
@@ -86,6 +88,17 @@ class StoredItems:
         ):  # stored before its task was mapped over: without an order of its own
             return values.decode(mapping.stored_elements(row[0])[place])
         return values.decode(row[0])
+
+    def _of_given(self, given: list[Any], place: int) -> Any:
+        if len(given) == 1:
+            return values.decode(given[0])
+        attempt_id = given[1]
+        if attempt_id not in _lists:
+            row = self.ask(lambda connection: _row(connection, _WHOLE, {"attempt": attempt_id}))
+            _lists[attempt_id] = [] if row is None else mapping.stored_elements(row[0])
+            while len(_lists) > LISTS_KEPT_MAX:
+                _lists.popitem(last=False)
+        return values.decode(_lists[attempt_id][place])
 
     def whole(self, task_id: str) -> Any:
         """The whole result of the task."""
@@ -153,6 +166,9 @@ class _Order:
 # What the attempts of this process share: else each would count all that stands before its own element.
 _orders: Final[OrderedDict[tuple[int, str], _Order]] = OrderedDict()
 
+# By the id of the attempt that returned it, which never returns another: what siblings map over, as it is stored.
+_lists: Final[OrderedDict[str, list[Any]]] = OrderedDict()
+
 
 def _short(attempt_id: UUID) -> int:
     return attempt_id.int & (2**64 - 1)
@@ -179,6 +195,7 @@ SELECT CASE WHEN jsonb_typeof(p.result) = 'array' THEN p.result->%(place)s::int
        CASE WHEN {_IS_TAGGED} THEN p.result->>'__daylight__' ELSE jsonb_typeof(p.result) END
 {_FROM} AND i.map_index = -1
 """
+_WHOLE: Final = "SELECT p.result FROM attempt p WHERE p.id = %(attempt)s AND p.is_accepted"
 _ORDER: Final = """
 SELECT r.revision, r.run_attempt, i.map_index, p.result IS NOT NULL, i.attempt_id, i.is_open
   FROM run r

@@ -9,6 +9,7 @@ import pytest
 from scheduler_app.models import Attempt, TaskInstance
 from scheduler_app.processes import database
 from scheduler_app.rules import values
+from scheduler_app.transitions.ids import uuid7
 from scheduler_app.worker import execute, items
 from scheduler_app.worker.child import child
 
@@ -171,13 +172,13 @@ def f():
 """
 
 
-def _expanded(workshop: Workshop, run_id: int) -> list[Message]:
-    """Four instances, as the scheduler makes them, seen from the worker."""
+def _expanded(workshop: Workshop, run_id: int, number: int = 4) -> list[Message]:
+    """So many instances, as the scheduler makes them, seen from the worker."""
     row = TaskInstance.objects.get(run_id=run_id, task_id="each")
-    for index in range(4):
+    for index in range(number):
         row.pk, row.map_index = None, index
         row.save(force_insert=True)
-    return [workshop.issue(run_id, "each", map_index=index) for index in range(4)]
+    return [workshop.issue(run_id, "each", map_index=index) for index in range(number)]
 
 
 def test_mapped_siblings_get_their_own_elements_with_their_claims(workshop: Workshop) -> None:
@@ -204,6 +205,60 @@ def test_elements_of_what_is_no_plain_list_are_looked_up(
     messages = _expanded(workshop, run_id)
     workshop.fork(lambda: _execute(workshop, messages)).outcome()
     assert _results(messages) == [[one] for one in elements]
+
+
+@pytest.mark.parametrize(
+    ("returned", "elements"),
+    [
+        ("[[str(n**9), n] for n in range(1000)]", [[str(n**9), n] for n in range(6)]),
+        ("tuple(str(n**9) for n in range(1000))", [str(n**9) for n in range(6)]),
+        ("{f'k{n}': str(n**9) for n in range(1000)}", [(f"k{n}", str(n**9)) for n in range(6)]),
+    ],
+)
+def test_a_large_list_is_read_once_by_a_child_for_all_its_elements(
+    workshop: Workshop, returned: str, elements: list[Any]
+) -> None:
+    run_id = workshop.run(workshop.flow(MAPPED.replace("[10, 20, (1, 2), None]", returned)))
+    workshop.deliver(workshop.issue(run_id, "numbers"))
+    messages = _expanded(workshop, run_id, 6)
+    patch = pytest.MonkeyPatch()
+
+    def body() -> None:
+        _execute(workshop, messages[:3])
+        patch.setattr(items, "_row", _refuse)
+        _execute(workshop, messages[3:])
+
+    workshop.fork(body).outcome()
+    assert _results(messages) == [[one] for one in elements]
+
+
+def test_a_large_list_that_was_made_anew_is_read_anew(workshop: Workshop) -> None:
+    returned = "[str(n**9) for n in range(1000)]"
+    run_id = workshop.run(workshop.flow(MAPPED.replace("[10, 20, (1, 2), None]", returned)))
+    workshop.deliver(workshop.issue(run_id, "numbers"))
+    messages = _expanded(workshop, run_id, 6)
+    old = Attempt.objects.get(run_id=run_id, task_id="numbers")
+    new = Attempt.objects.get(pk=old.pk)
+    new.pk, new.try_number, new.result = uuid7(), 2, [str(-(n**9)) for n in range(1000)]
+    new.fence = None
+    new.filter_code, new.filtered_at, new.filter_detail = "superseded_by_clear", old.ended_at, {}
+    new.save(force_insert=True)
+
+    def body() -> None:
+        _execute(workshop, messages[:4])
+        with database.connect("worker", name="test") as connection, connection.transaction():
+            move = "UPDATE attempt SET (filter_code, filtered_at, filter_detail)"
+            connection.execute(
+                f"{move} = ('superseded_by_clear', now(), '{{}}') WHERE id = %s", [old.pk]
+            )
+            connection.execute(f"{move} = (NULL, NULL, NULL) WHERE id = %s", [new.pk])
+            connection.execute(
+                "UPDATE task_instance SET attempt_id = %s WHERE id = %s", [new.pk, new.ti_id]
+            )
+        _execute(workshop, messages[4:])
+
+    workshop.fork(body).outcome()
+    assert _results(messages) == [[str(n**9 if n < 4 else -(n**9))] for n in range(6)]
 
 
 def test_a_list_that_became_something_else_breaks_no_claim(workshop: Workshop) -> None:

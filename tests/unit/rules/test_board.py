@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler_app.rules import board as boards
 from scheduler_app.rules.board import Board, Graph
 from scheduler_app.rules.errors import DefinitionError
-from scheduler_app.rules.mapping import MapOver, MappedTask
+from scheduler_app.rules.mapping import SUMMARY, MapOver, MappedTask
 from scheduler_app.rules.run_outcome import InstanceState, Key, decide_run
 from scheduler_app.rules.states import RunState, TaskState
 from tests.unit.rules.test_run_outcome_properties import Run, runs
@@ -30,12 +30,33 @@ def expanded(task_ids: Iterable[str]) -> dict[str, MappedTask]:
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Run, dict[str, MappedTask], list[list[Change]]]:
     """A run as it is first seen, its mapped tasks, and what happens to its instances between two looks."""
-    run = draw(runs())
-    keys = [(one.task_id, one.map_index) for one in run[2]]
+    upstream, rules, instances = draw(runs())
+    over = draw(st.sets(st.sampled_from([*upstream]))) if upstream else set()
+    mapped = {
+        one: MappedTask(
+            task_id=one,
+            over=MapOver(arguments=()),
+            inputs=frozenset(draw(st.sets(st.sampled_from(upstream[one]))))
+            if upstream[one]
+            else frozenset(),
+        )
+        for one in sorted(over)
+    }
+    # Summaries, also beside instances that an expansion which was cut off has made.
+    instances += [
+        InstanceState(
+            task_id=one,
+            map_index=SUMMARY,
+            state=draw(st.just(TaskState.NONE) | st.sampled_from(TaskState)),
+            held=draw(st.integers(0, 9)) == 0,
+        )
+        for one in [*upstream]
+        if draw(st.booleans())
+    ]
+    keys = [(one.task_id, one.map_index) for one in instances]
     change = st.tuples(st.sampled_from(keys), st.sampled_from(TaskState), st.booleans())
     steps = st.lists(st.lists(change, max_size=4), max_size=6)
-    mapped = draw(st.sets(st.sampled_from([*run[0]]))) if run[0] else set()
-    return run, expanded(mapped), draw(steps) if keys else []
+    return (upstream, rules, instances), mapped, draw(steps) if keys else []
 
 
 @given(histories())
@@ -67,6 +88,7 @@ def test_whatever_happens_a_board_decides_as_a_look_at_everything_does(
         )
         assert decided.marks == expected.marks
         assert decided.ready == expected.ready
+        assert sorted(decided.expandable) == sorted(expected.expandable)
         # They are written, as a tick would, and the board takes them for written.
         now |= {key: (state, False) for key, state in decided.marks.items()}
         if decided.state is not RunState.RUNNING:
@@ -109,6 +131,53 @@ def test_the_most_urgent_are_named_where_there_are_too_many(
     assert ("c", -1) in board.decide().ready
     board.put("b", 1, TaskState.NONE, held=True)
     assert board.decide().ready == {("a", 0), ("a", 1), ("c", -1)}
+
+
+def test_no_more_are_named_where_as_many_as_urgent_are_scheduled_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(boards, "LINE_MAX", 3)
+    board = Board(
+        Graph(
+            upstream={"a": (), "b": ()},
+            trigger_rules={},
+            priorities={"a": 1, "b": 5},
+            lines={"a": "of the pool", "b": "of the pool"},
+        )
+    )
+    for index in range(6):
+        board.put("a", index, TaskState.NONE, held=False)
+    assert board.decide().ready == {("a", 0), ("a", 1), ("a", 2)}
+    for index in range(3):
+        board.put("a", index, TaskState.SCHEDULED, held=False)
+    assert board.decide().ready == frozenset()
+    # What is more urgent than those is named whatever their number.
+    for index in range(2):
+        board.put("b", index, TaskState.NONE, held=False)
+    assert board.decide().ready == {("b", 0), ("b", 1)}
+    for index in range(2):
+        board.put("b", index, TaskState.SCHEDULED, held=False)
+    assert board.decide().ready == frozenset()
+    # A frozen one starts with nobody's turn: the next comes in its place.
+    for index in range(2):
+        board.put("b", index, TaskState.SUCCESS, held=False)
+    board.put("a", 1, TaskState.SCHEDULED, held=True)
+    assert board.decide().ready == {("a", 3)}
+    board.put("a", 1, TaskState.SCHEDULED, held=False)
+    board.put("a", 0, TaskState.QUEUED, held=False)
+    assert board.decide().ready == {("a", 3)}
+
+
+def test_where_one_that_waits_says_nothing_of_the_next_more_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(boards, "LINE_MAX", 3)
+    board = Board(Graph(upstream={"a": ()}, trigger_rules={}))
+    for index in range(7):
+        board.put("a", index, TaskState.NONE, held=False)
+    for index in range(3):
+        board.put("a", index, TaskState.SCHEDULED, held=False)
+    assert board.decide().ready == {("a", 3), ("a", 4), ("a", 5)}
 
 
 def test_a_summary_that_became_the_first_instance_counts_no_more() -> None:

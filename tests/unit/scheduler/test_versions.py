@@ -1,0 +1,60 @@
+"""Which tasks of a version wait for the same room, so that looking at the most urgent of them will do."""
+
+from __future__ import annotations
+
+from scheduler_app.authoring import flow, task
+from scheduler_app.authoring.limits import Limit
+from scheduler_app.rules.board import Graph
+from scheduler_app.scheduler.versions import _version
+
+
+@task
+def plain() -> None:
+    pass
+
+
+@task
+def other() -> None:
+    pass
+
+
+@task(slots=3)
+def large() -> None:
+    pass
+
+
+@task(max_active_per_run=2)
+def limited() -> None:
+    pass
+
+
+@task(limit=Limit("customer:{params[customer]}", slots=2))
+def keyed() -> None:
+    pass
+
+
+@task(depends_on_past=True)
+def patient() -> None:
+    pass
+
+
+@flow(params={"customer": "a"})
+def lines() -> None:
+    for one in (plain, other, large, limited, keyed, patient):
+        one()
+
+
+def _graph() -> Graph:
+    graph = _version(1, lines.definition()).graph
+    assert graph is not None
+    return graph
+
+
+def test_those_that_need_the_same_stand_in_one_line() -> None:
+    found = _graph().lines
+    assert found["plain"] == found["other"]
+    assert len({found[one] for one in ("plain", "large", "limited", "keyed", "patient")}) == 5
+
+
+def test_where_an_instance_may_wait_for_what_is_its_own_those_behind_it_are_looked_at_too() -> None:
+    assert _graph().alike == {"plain", "other", "large", "limited"}
