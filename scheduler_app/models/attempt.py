@@ -119,7 +119,7 @@ class Attempt(Standing):
                 *("attempt", "run", "ti", "shard", "task_id", "map_index", "kind"),
                 *("outcome", "issued_at", "ended_at"),
             ),
-            filtered_at_index("attempt"),
+            filtered_at_index("attempt", "run", "id", "shard"),
             times_index(
                 *("attempt", "issued_at", "started_at", "ended_at"),
                 finds={

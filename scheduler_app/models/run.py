@@ -80,7 +80,7 @@ class Run(Standing):
         ]
         indexes = [
             filtered_index("run", "flow", "shard", "run_type", "state", "created_at", "ended_at"),
-            filtered_at_index("run"),
+            filtered_at_index("run", "id", "flow", "shard"),
             times_index(
                 *("run", "logical_date", "created_at", "queued_at", "started_at", "ended_at"),
                 finds={
@@ -155,7 +155,7 @@ class RunAttempt(Standing):
         ]
         indexes = [
             filtered_index("run_attempt", "run"),
-            filtered_at_index("run_attempt"),
+            filtered_at_index("run_attempt", "run", "id"),
             times_index(
                 *("run_attempt", "started_at", "ended_at"), finds={"state": standing.FEW_WORDS}
             ),

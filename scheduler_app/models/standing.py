@@ -63,11 +63,15 @@ def filtered_index(table: str, *carried: str) -> models.Index:
     )
 
 
-def filtered_at_index(table: str) -> models.Index:
-    """Serves the newest filtered records of every noun together; holds filtered rows alone."""
+def filtered_at_index(table: str, *carried: str) -> models.Index:
+    """Serves the newest filtered records of every noun together; holds filtered rows alone.
+
+    ``carried``: with the reason, what tells of which flow a row is, and which row it is. So the records of a
+    flow, and their numbers by hour, are found among all others without a look at one of those.
+    """
     return models.Index(
         F("filtered_at").desc(nulls_last=True),  # as lists order a column that may be null
-        include=["filter_code"],  # so that counts by hour need look at nothing else
+        include=["filter_code", *carried],
         condition=Q(filter_code__isnull=False),
         name=f"{table}_filtered_at",
     )

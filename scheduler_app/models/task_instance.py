@@ -112,7 +112,7 @@ class TaskInstance(Standing):
                 *("task_instance", "run", "shard", "task_id", "map_index"),
                 "ended_state",
             ),
-            filtered_at_index("task_instance"),
+            filtered_at_index("task_instance", "run", "id", "shard"),
             times_index(
                 *("task_instance", "queued_at", "started_at", "ended_at"),
                 finds={

@@ -15,7 +15,7 @@ same value, so they can never mean different sets. Parameters of every list:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from django.db.models import Q
@@ -759,8 +759,27 @@ NOUNS_WITH_STANDING = (
 )
 
 
+# Records that belong to a run.
+_OF_RUNS = (
+    visibility.RUN,
+    visibility.RUN_ATTEMPT,
+    visibility.TASK_INSTANCE,
+    visibility.ATTEMPT,
+    visibility.EXECUTOR_EVENT,
+)
+
+
 def _records_of_flows(flow_ids: tuple[str, ...]) -> Q:
-    return Q(flow_id__in=flow_ids) | _runs_of_flows(flow_ids)
+    return _records_in_runs_of(flow_ids) | _records_beside_runs_of(flow_ids)
+
+
+def _records_in_runs_of(flow_ids: tuple[str, ...]) -> Q:
+    # The nouns are named, so that the tables of the others are not read at all.
+    return Q(noun__in=_OF_RUNS) & _runs_of_flows(flow_ids)
+
+
+def _records_beside_runs_of(flow_ids: tuple[str, ...]) -> Q:
+    return Q(noun=visibility.FLOW, flow_id__in=flow_ids)
 
 
 def _possibly_doubled(values: tuple[str, ...]) -> Q:
@@ -813,6 +832,23 @@ class RecordFilter(ListFilter):
     at_gte: datetime | None = field(default=None, metadata=moment("at__gte"))
     at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
 
+    def parts(self) -> tuple[ListFilter, ...]:
+        """Of a flow: what belongs to its runs, and the flow itself."""
+        if not self.flow_id:
+            return (self,)
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return _RecordsInRuns(**given), _RecordsBesideRuns(**given)
+
+    def shown_parts(self) -> tuple[ListFilter, ...]:
+        """Both halves apart: current records have their time from one index, others from another."""
+        if self.filtered is not Lens.ALL or not self.flow_id:
+            return self.parts()
+        return tuple(
+            replace(part, filtered=half, order=self.ordered_by)
+            for part in self.parts()
+            for half in (Lens.CURRENT, Lens.ONLY)
+        )
+
     def halves(self) -> tuple[Q, Q]:
         """As of every list; each with its times in the words of the indexes over them."""
         current, aside = ListFilter.halves(self)  # super() knows another class than slots make
@@ -827,3 +863,17 @@ class RecordFilter(ListFilter):
         """As of every list; beside current records, by when each came."""
         alone = self.filtered is Lens.ONLY
         return self.order or (self.ORDER_DEFAULT if alone else self.ORDER_BESIDE_CURRENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecordsInRuns(RecordFilter):
+    """Of the records that are asked for, those of the flows' runs."""
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_records_in_runs_of))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecordsBesideRuns(RecordFilter):
+    """Of the records that are asked for, the flows themselves."""
+
+    flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_records_beside_runs_of))

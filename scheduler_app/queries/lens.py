@@ -260,6 +260,29 @@ def compiled(rows: QuerySet[Any]) -> Statement:
     )
 
 
+def together(parts: Sequence[Statement], at_most: int | None = None) -> Statement:
+    """All rows of these statements, which have the same columns; of more, any so many."""
+    if len(parts) == 1:
+        return parts[0]
+    sql = " UNION ALL ".join(f"({part.sql})" for part in parts)
+    if at_most is not None:
+        sql += f" LIMIT {at_most}"
+    parameters = tuple(value for part in parts for value in part.parameters)
+    return Statement(sql=sql, parameters=parameters, converters=parts[0].converters)
+
+
+def in_order(parts: Sequence[Statement], places: Sequence[str], at_most: int) -> Statement:
+    """The first so many rows of these statements, each of which gives its own first ones in this order.
+
+    ``places``: columns by number, as ``1 DESC``.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    every = together(parts)
+    sql = f"{every.sql} ORDER BY {', '.join(places)} LIMIT {at_most}"
+    return Statement(sql=sql, parameters=every.parameters, converters=every.converters)
+
+
 def page(
     noun: Noun[RowT], asked: ListFilter, scope: Scope, *, window: Window | None = None
 ) -> Page[RowT]:
@@ -447,10 +470,11 @@ def _sorting(
     noun: Noun[Any], asked: ListFilter, scope: Scope, at_most: int
 ) -> tuple[str, tuple[Any, ...], str]:
     """The statement that counts what would be sorted, up to just above so many, and where."""
-    rows = asked.apply(noun.rows(scope)).order_by().values_list(Value(1))[: at_most + 1]
-    plain = compiled(rows)
+    every = noun.rows(scope)
+    parts = [part.apply(every).order_by().values_list(Value(1)) for part in asked.parts()]
+    plain = together([compiled(rows[: at_most + 1]) for rows in parts], at_most + 1)
     sql = f"SELECT count(*) FROM ({plain.sql}) a"  # noqa: S608 - Django's own SQL
-    return sql, plain.parameters, rows.db
+    return sql, plain.parameters, every.db
 
 
 @lru_cache(maxsize=READINGS_KEPT)
@@ -464,42 +488,56 @@ def _reading(
     """
     every = noun.rows(scope)
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
-    listed = asked.apply(every)
-    if window is not None:
-        listed = listed.filter(window(asked, scope))
-    if asked.cursor:
-        listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
     wanted = asked.limit + 1
-    if way is _Way.NARROWED:
-        some, key = noun.newest_by(asked) if noun.newest_by else (Q(), by.key)
-        listed = newest.narrowed(
-            listed,
-            by.column,
-            of=listed.filter(some),
-            key=key,
-            is_descending=by.is_descending,
-            number=wanted,
-            implied=partial(noun.implied, asked) if noun.implied else None,
-        )
-    elif way is _Way.REST:
-        listed = listed.filter(**{f"{by.column}__isnull": True})
-    elif way is _Way.NEAR:
-        listed = newest.near(listed, key=by.key, is_descending=by.is_descending)
-    elif way is _Way.FOUND:
-        listed = newest.found_first(
-            listed, every, key=by.key, is_descending=by.is_descending, number=wanted
-        )
-    listed = listed.order_by(*by.expressions())[:wanted]
-    shown = compiled(listed.values_list(*noun.sources(), Value(True)))
+    parts = []
+    for part in asked.shown_parts():
+        listed = part.apply(every)
+        if window is not None:
+            listed = listed.filter(window(part, scope))
+        if asked.cursor:
+            listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
+        found = _found(noun, part, listed, every, way)
+        rows = found.order_by(*by.expressions())[:wanted]
+        parts.append(compiled(rows.values_list(*noun.sources(), Value(True))))
+    shown = in_order(parts, _places(noun, by), wanted)
     counted_sql, counted_parameters = counting(asked, every)
-    places = ", ".join(_places(noun, by))
+    places = ", ".join(_places(noun, by, beside=COUNTED_COLUMNS))
     sql = (
         f"SELECT counted.*, page.* FROM ({counted_sql}) counted"  # noqa: S608 - Django's own SQL
         f" LEFT JOIN ({shown.sql}) page ON TRUE ORDER BY {places}"
     )
     return _Reading(
-        sql=sql, parameters=(*counted_parameters, *shown.parameters), shown=shown, using=listed.db
+        sql=sql, parameters=(*counted_parameters, *shown.parameters), shown=shown, using=every.db
     )
+
+
+def _found(
+    noun: Noun[Any], asked: ListFilter, listed: QuerySet[Any], every: QuerySet[Any], way: _Way
+) -> QuerySet[Any]:
+    """Those of the listed rows among which the page is, found this way."""
+    by = paging.ordering(noun.model, asked.ordered_by, noun.key)
+    wanted = asked.limit + 1
+    match way:
+        case _Way.NARROWED:
+            some, key = noun.newest_by(asked) if noun.newest_by else (Q(), by.key)
+            return newest.narrowed(
+                listed,
+                by.column,
+                of=listed.filter(some),
+                key=key,
+                is_descending=by.is_descending,
+                number=wanted,
+                implied=partial(noun.implied, asked) if noun.implied else None,
+            )
+        case _Way.REST:
+            return listed.filter(**{f"{by.column}__isnull": True})
+        case _Way.NEAR:
+            return newest.near(listed, key=by.key, is_descending=by.is_descending)
+        case _Way.FOUND:
+            return newest.found_first(
+                listed, every, key=by.key, is_descending=by.is_descending, number=wanted
+            )
+    return listed
 
 
 def _read(reading: _Reading, asked: ListFilter) -> tuple[list[list[Any]], Counts]:
@@ -515,13 +553,14 @@ def _read(reading: _Reading, asked: ListFilter) -> tuple[list[list[Any]], Counts
 
 def counting(asked: ListFilter, rows: QuerySet[Any]) -> tuple[str, tuple[Any, ...]]:
     """The statement that counts both halves of a list; each half stops just above ``COUNT_MAX``."""
-    plain = asked.matching(rows).order_by()
-    halves = asked.halves()
-    current = plain.filter(halves[0]).values_list(Value(1))
-    aside = plain.filter(halves[1]).values_list("filter_code")
-    if asked.count != "exact":
-        current, aside = current[: COUNT_MAX + 1], aside[: COUNT_MAX + 1]
-    one, other = compiled(current), compiled(aside)
+    at_most = None if asked.count == "exact" else COUNT_MAX + 1
+    current, aside = [], []
+    for part in asked.parts():
+        plain = part.matching(rows).order_by()
+        halves = part.halves()
+        current.append(compiled(plain.filter(halves[0]).values_list(Value(1))[:at_most]))
+        aside.append(compiled(plain.filter(halves[1]).values_list("filter_code")[:at_most]))
+    one, other = together(current, at_most), together(aside, at_most)
     sql = (
         f"SELECT (SELECT count(*) FROM ({one.sql}) a) AS shown,"  # noqa: S608 - Django's own SQL
         " (SELECT coalesce(jsonb_object_agg(code, n), '{}') FROM"
@@ -543,11 +582,11 @@ def counts_of(line: Sequence[Any], *, is_exact: bool) -> Counts:
     return Counts(shown=shown, filtered=sum(by_reason.values()), by_reason=by_reason, exact=exact)
 
 
-def _places(noun: Noun[Any], by: paging.Ordering) -> list[str]:
-    """The order again, for the outer statement, by place among its columns."""
+def _places(noun: Noun[Any], by: paging.Ordering, *, beside: int = 0) -> list[str]:
+    """The order again, for an outer statement, by place among its columns, which come after so many others."""
     names = noun.read_fields()
     direction = "DESC NULLS LAST" if by.is_descending else "ASC NULLS LAST"
-    first = COUNTED_COLUMNS + 1  # places count from 1
+    first = beside + 1  # places count from 1
     return [f"{first + names.index(column)} {direction}" for column in (by.column, by.key)]
 
 

@@ -103,6 +103,18 @@ class ListFilter:
                 rows = rows.filter(parameter.keep(value))
         return rows
 
+    def parts(self) -> tuple[ListFilter, ...]:
+        """Filters of which each row that this one keeps is kept by one and no more.
+
+        Several where no index serves all of it, and one serves each: PostgreSQL looks at every row of a
+        table for an OR whose sides are found by different indexes.
+        """
+        return (self,)
+
+    def shown_parts(self) -> tuple[ListFilter, ...]:
+        """The same of the rows that the list shows: parts that each show some of them, and all together."""
+        return self.parts()
+
     @property
     def is_lasting(self) -> bool:
         """Whether it means the same conditions whenever it is asked, so that its statement may be kept."""

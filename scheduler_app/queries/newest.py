@@ -116,7 +116,11 @@ def narrowed(
     ends = _ends(field)
     nulls_last = True if (meta.db_table, key) in _IN_ORDER else None  # as its index has them
     by = OrderBy(F(key), descending=is_descending, nulls_last=nulls_last)
-    times = of.filter(**{f"{column}__isnull": False}).order_by(by).values(column)
+    # In the order of the column itself, rows without it come last anyway. Said besides, the planner would
+    # think that of rows which are set aside hardly one has the time at which it was.
+    is_own = key == column and nulls_last
+    timed = of if is_own else of.filter(**{f"{column}__isnull": False})
+    times = timed.order_by(by).values(column)
     reached = _Reached(times, number=number, ends=ends, is_descending=is_descending)
     # The other end keeps nothing out. Of an interval that it does not know, the planner thinks that it is
     # short, and reads the index over times; of what is open at one end, that it is a third of the table.

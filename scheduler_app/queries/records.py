@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connection, connections
-from django.db.models import CharField, Count, F, OuterRef, Q, Subquery
+from django.db.models import CharField, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce, TruncHour
 
 from scheduler_app.models import Counter, Ghost, Record, Run
@@ -175,32 +175,58 @@ def _summing(
     asked: RecordFilter, scope: Scope, since: datetime
 ) -> tuple[lens.Statement, lens.Statement, str]:
     """The statements of a summary, made once: by hour, and the largest sources of each kind."""
-    rows = asked.matching(_rows(scope)).filter(filter_code__isnull=False)
-    if asked.why:
-        rows = rows.filter(filter_code__in=asked.why)
-    by_hour = (
-        rows.filter(filtered_at__gte=since)
-        .annotate(hour=TruncHour("filtered_at"))
-        .order_by("hour", "filter_code")
-        .values_list("hour", "filter_code")
-        .annotate(n=Count("*"))
+    every = _rows(scope)
+    is_of_runs = bool(asked.narrowing() & _OF_RUNS)
+    columns = ("record_id" if is_of_runs else "hostname", *_SOURCED)
+    hours, newest = [], []
+    for part in asked.parts():
+        rows = part.matching(every).filter(filter_code__isnull=False)
+        if asked.why:
+            rows = rows.filter(filter_code__in=asked.why)
+        recent = rows.filter(filtered_at__gte=since).annotate(hour=TruncHour("filtered_at"))
+        hours.append(lens.compiled(recent.values_list("hour", "filter_code")))
+        # Where nothing else is asked for, without a condition on its time: each table's index is then read
+        # from its newest on.
+        late = rows.filter(filtered_at__gte=asked.at_gte or since) if asked.narrowing() else rows
+        first = late.order_by(F("filtered_at").desc(nulls_last=True))[:SOURCES_OF]
+        newest.append(lens.compiled(first.values_list(*columns)))
+    by_time = [f"{columns.index('filtered_at') + 1} DESC NULLS LAST"]
+    told, looked_at = lens.together(hours), lens.in_order(newest, by_time, SOURCES_OF)
+    by_hour = lens.Statement(
+        sql=f"SELECT hour, code, count(*) FROM ({told.sql}) r (hour, code) GROUP BY 1, 2 ORDER BY 1, 2",  # noqa: S608 - Django's own SQL
+        parameters=told.parameters,
+        converters=told.converters,
     )
-    # Where nothing else is asked for, without a condition on its time: each table's index is then read from
-    # its newest on.
-    recent = rows.filter(filtered_at__gte=asked.at_gte or since) if asked.narrowing() else rows
-    newest = recent.order_by(F("filtered_at").desc(nulls_last=True))[:SOURCES_OF]
-    plain = lens.compiled(newest.values_list("noun", "hostname", "shard", FLOW, "filtered_at"))
-    grouped = (
-        "SELECT source_noun, hostname, shard, flow_id, count(*) AS n,"  # noqa: S608 - Django's own SQL
-        " grouping(source_noun, hostname, shard, flow_id) AS which"
-        f" FROM ({plain.sql}) r (source_noun, hostname, shard, flow_id, at) WHERE at >= %s"
-        " GROUP BY GROUPING SETS ((source_noun), (hostname), (shard), (flow_id)) ORDER BY n DESC"
+    sources = lens.Statement(
+        sql=_LARGEST.format(
+            host=_HOST if is_of_runs else "hostname",
+            rows=looked_at.sql,
+            columns=", ".join(columns),
+        ),
+        parameters=(*looked_at.parameters, asked.at_gte or since),
+        converters=(),
     )
-    parameters = (*plain.parameters, asked.at_gte or since)
-    sources = lens.Statement(sql=grouped, parameters=parameters, converters=())
-    return lens.compiled(by_hour), sources, rows.db
+    return by_hour, sources, every.db
 
 
+_OF_RUNS: Final = frozenset({"flow_id", "run_id", "run"})
+# With the number of the record, all that the indexes over the times of filtered records know: those of a
+# flow's runs are found among many others without a look at any of them.
+_SOURCED: Final = ("noun", "shard", "flow_id", "run_id", "filtered_at")
+# Walks the primary key of each table, for those that were found.
+_HOST: Final = """CASE noun
+  WHEN 'attempt' THEN (SELECT a.hostname FROM attempt a WHERE a.id = r.record_id::uuid)
+  WHEN 'executor_event' THEN
+    (SELECT e.payload->>'hostname' FROM executor_event e WHERE e.id = r.record_id::bigint)
+  WHEN 'job' THEN (SELECT j.hostname FROM job j WHERE j.id = r.record_id::uuid) END"""
+_LARGEST: Final = """
+SELECT source_noun, hostname, shard, flow_id, count(*) AS n,
+       grouping(source_noun, hostname, shard, flow_id) AS which
+  FROM (SELECT noun, {host}, shard,
+               coalesce(flow_id, (SELECT u.flow_id FROM run u WHERE u.id = r.run_id))
+          FROM ({rows}) r ({columns}) WHERE filtered_at >= %s) s (source_noun, hostname, shard, flow_id)
+ GROUP BY GROUPING SETS ((source_noun), (hostname), (shard), (flow_id)) ORDER BY n DESC
+"""
 _SOURCES: Final = ("noun", "hostname", "shard", "flow_id")
 # grouping() has a bit for each column that is not part of the set, the first column highest.
 _GROUPING: Final = (0b0111, 0b1011, 0b1101, 0b1110)

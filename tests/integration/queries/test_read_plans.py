@@ -104,6 +104,16 @@ LISTS: Final[dict[str, tuple[Any, ListFilter]]] = {
     "audit by time": (audit, AuditFilter(limit=100, order="at")),
     "filtered records": (records, RecordFilter(limit=100, filtered=Lens.ONLY)),
     "current records": (records, RecordFilter(limit=100)),
+    "records of a flow": (records, RecordFilter(limit=50, flow_id=("history_7",))),
+    "records of a flow of both kinds": (
+        records,
+        RecordFilter(limit=50, filtered=Lens.ALL, flow_id=("history_7",)),
+    ),
+    # Of two: of one of them, it may be that none of its attempts was lost.
+    "filtered records of flows": (
+        records,
+        RecordFilter(limit=50, filtered=Lens.ONLY, flow_id=("history_7", "history_8")),
+    ),
     "records of both kinds": (records, RecordFilter(limit=100, filtered=Lens.ALL)),
     "current task instances as records": (
         records,
@@ -126,6 +136,13 @@ OF_NOTHING: Final[dict[str, tuple[Any, ListFilter]]] = {
     "callbacks": (attempts, AttemptFilter(kind=("callback",))),
     "callbacks about failures": (attempts, AttemptFilter(callback_on=("on_failure",))),
     "frozen runs": (runs, RunFilter(state=("frozen",))),
+    **{
+        f"records of a flow, filtered={view.value}": (
+            records,
+            RecordFilter(filtered=view, flow_id=("none_such",)),
+        )
+        for view in Lens
+    },
 }
 TOO_MANY: Final[dict[str, tuple[Any, ListFilter]]] = {
     "task instances by task": (task_instances, TaskInstanceFilter(order="task_id")),
@@ -181,6 +198,8 @@ def test_lists_touch_a_bounded_part_of_the_history(monkeypatch: pytest.MonkeyPat
         assert summary.hours
         attempt = Attempt.objects.order_by("id")[0]
         assert records.one(EVERYTHING, f"attempt:{attempt.pk}").attempt_id == attempt.pk
+        of_flows = RecordFilter(flow_id=("history_7", "history_8"))
+        assert records.summary(of_flows, EVERYTHING, since=NOW - timedelta(hours=1)).hours
     faults += [f"records: {fault}" for query in captured for fault in _faults(query["sql"])]
     with CaptureQueriesContext(connection) as captured:
         within = Q(started_at__gte=INTERVAL[0], started_at__lt=INTERVAL[1])

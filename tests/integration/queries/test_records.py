@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
-from scheduler_app.models import Attempt
+from scheduler_app.models import Attempt, Flow, Record
 from scheduler_app.queries import lens, records
 from scheduler_app.queries.filters import RecordFilter
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.queries.scope import EVERYTHING, Scope
 from tests import factories
+from tests.integration.queries.test_lens import everything, fill
 
 pytestmark = pytest.mark.django_db
 
@@ -112,6 +116,89 @@ def test_the_sources_are_those_of_the_window_unless_it_is_said() -> None:
     assert sum(sum(codes.values()) for _, codes in recent.hours) == 2
     whole = records.summary(RecordFilter(at_gte=factories.at(0)), EVERYTHING, since=since)
     assert {one.name for one in whole.sources["hostname"]} == {"w-1", "w-2"}
+
+
+ORDERS = tuple(sign + order for order in RecordFilter.ORDERS for sign in ("", "-"))
+
+
+def test_records_of_flows_are_those_of_their_runs_and_the_flows_themselves() -> None:
+    """Read in parts; the rows, their order, pages and counts are those of the whole list, narrowed by hand."""
+    fill()
+    flows = [*Flow.objects.order_by("flow_id").values_list("flow_id", flat=True)]
+    removed = Flow.objects.filter(removed_at__isnull=False).values_list("flow_id", flat=True)[0]
+    whole = {
+        (view, order): everything(records.NOUN, RecordFilter(filtered=view, order=order, limit=500))
+        for view in Lens
+        for order in ("", *ORDERS)
+    }
+    asides = {row.filter_code for row in whole[Lens.ONLY, ""]}
+    assert {"flow_removed", "superseded_by_retry", "ghost_no_record"} <= asides
+    for flow_ids in (tuple(flows[:1]), (removed,), tuple(flows[1:3]), (removed, "none"), ("none",)):
+        of_flows = [row for row in whole[Lens.ALL, ""] if row.flow_id in flow_ids]
+        for narrowed, is_kept in (
+            ({}, lambda _: True),
+            ({"noun": ("attempt", "flow")}, lambda row: row.noun in {"attempt", "flow"}),
+            ({"task_id": ("a",)}, lambda row: row.task_id == "a"),
+            ({"at_gte": factories.at(4)}, lambda row: row.at and row.at >= factories.at(4)),
+        ):
+            asked = RecordFilter(flow_id=flow_ids, limit=4, **narrowed)
+            kept = [row for row in of_flows if is_kept(row)]
+            codes = Counter(row.filter_code for row in kept if row.is_filtered)
+            for (view, order), every in whole.items():
+                shown = everything(records.NOUN, asked.evolve(filtered=view, order=order))
+                wanted = [row for row in every if row.flow_id in flow_ids and is_kept(row)]
+                assert shown == wanted, (asked, view, order)
+            counts = lens.counts(records.NOUN, asked, EVERYTHING)
+            assert counts.by_reason == codes
+            assert counts.total == len(kept)
+            assert counts == lens.page(records.NOUN, asked, EVERYTHING).counts
+        why = RecordFilter(flow_id=flow_ids, filtered=Lens.ALL, why=("superseded_by_retry",))
+        assert {row.key for row in everything(records.NOUN, why)} == {
+            row.key for row in of_flows if row.filter_code in (None, "superseded_by_retry")
+        }
+
+
+def test_the_halves_of_a_list_in_parts_are_counted_up_to_the_same_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill()
+    monkeypatch.setattr(lens, "COUNT_MAX", 3)
+    flow_ids = tuple(Flow.objects.values_list("flow_id", flat=True))
+    sql, parameters = lens.counting(RecordFilter(flow_id=flow_ids), Record.objects.all())
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        ((shown, by_reason),) = cursor.fetchall()
+    assert shown == 4
+    assert sum(json.loads(by_reason).values()) == 4
+    counts = lens.counts_of((shown, by_reason), is_exact=False)
+    assert (counts.shown, counts.filtered, counts.exact) == (3, 3, False)
+
+
+@pytest.mark.parametrize("narrowed", [{}, {"flow_id": 1}, {"run": 1}, {"hostname": ("host",)}])
+def test_a_summary_tells_of_what_the_list_keeps(narrowed: dict[str, Any]) -> None:
+    fill()
+    Attempt.objects.filter(filter_code__isnull=False).update(hostname="host")
+    if "flow_id" in narrowed:
+        removed = Flow.objects.get(removed_at__isnull=False)
+        narrowed = {"flow_id": (removed.flow_id, "none")}
+    if "run" in narrowed:
+        narrowed = {"run": (Attempt.objects.filter(run__isnull=False).values_list("run")[0][0],)}
+    asked = RecordFilter(filtered=Lens.ONLY, limit=500, **narrowed)
+    rows = records.page(asked, EVERYTHING).rows
+    assert rows
+    found = records.summary(asked, EVERYTHING, since=factories.at(-1))
+    told: Counter[str] = Counter()
+    for _, codes in found.hours:
+        told.update(codes)
+    assert told == Counter(row.filter_code for row in rows)
+    for name in ("noun", "hostname", "shard", "flow_id"):
+        numbers = Counter(getattr(row, name) for row in rows)
+        numbers.pop(None, None)
+        sources = found.sources[name]
+        assert {one.name: one.number for one in sources}.items() <= {
+            str(value): number for value, number in numbers.items()
+        }.items()
+        assert len(sources) == min(len(numbers), records.TOP)
 
 
 def test_a_reader_of_one_flow_sees_its_records_and_no_ghosts_without_a_flow() -> None:
