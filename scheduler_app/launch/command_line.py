@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler_app.launch import run_tests
+from scheduler_app.launch.addresses import saved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,31 +34,74 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run_django(argv: Sequence[str]) -> int:
-    from django.conf import settings  # noqa: PLC0415 - `up` and `test` do without
+    import psycopg  # noqa: PLC0415 - `up` and `test` do without
+    from django import db  # noqa: PLC0415 - likewise
     from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415 - likewise
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - likewise
-    from django.db import OperationalError, ProgrammingError  # noqa: PLC0415 - likewise
-    from psycopg.errors import UndefinedTable  # noqa: PLC0415 - likewise
 
     try:
         execute_from_command_line(list(argv))
     except ImproperlyConfigured as error:
         return _fail(f"Wrong settings: {error}")
-    except OperationalError as error:
-        if settings.DATABASE_URL:
-            return _fail(f"The database does not answer: {_first_line(error)}")
-        return _fail(
-            f"No stack runs in {settings.DATA_DIR}: start one with `python3 manage.py up`,"
-            " name its folder in DAYLIGHT_DATA_DIR, or set DATABASE_URL."
-        )
-    except ProgrammingError as error:
-        if not isinstance(error.__cause__, UndefinedTable):
+    # Long-lived processes have connections of their own beside Django's.
+    except (db.OperationalError, psycopg.OperationalError) as error:
+        return _fail(_unanswered(error))
+    except (db.ProgrammingError, psycopg.ProgrammingError) as error:
+        if not _is_unmigrated(error):
             raise
-        return _fail("The database lacks Daylight's tables: run `python3 manage.py migrate` first.")
+        return _fail(
+            "The database lacks Daylight's tables, or has those of an older version:"
+            " run `python3 manage.py migrate` first."
+        )
     except BrokenPipeError:
         sys.stderr.close()  # who read our output went away
         return 1
     return 0
+
+
+def _unanswered(error: Exception) -> str:
+    """What the database did instead of answering, and what to do."""
+    from django.conf import settings  # noqa: PLC0415 - as above
+
+    if not settings.DATABASE_URL:
+        return (
+            f"No stack runs in {settings.DATA_DIR}: start one with `python3 manage.py up`,"
+            " name its folder in DAYLIGHT_DATA_DIR, or set DATABASE_URL."
+        )
+    line = _first_line(error)
+    state = getattr(error.__cause__ or error, "sqlstate", None)
+    if state and not state.startswith(_GONE):
+        return f"The database broke off a statement: {line}."
+    stack = saved(settings.DATA_DIR)
+    if stack is not None and stack.database_url == settings.DATABASE_URL:
+        remedy = f"Start the stack of {settings.DATA_DIR} again with `python3 manage.py up`."
+    elif _REFUSED in line:
+        remedy = "Correct DATABASE_URL; if it is starting or has no room, try again."
+    else:
+        remedy = "Start it, or correct DATABASE_URL."
+    return f"The database does not answer: {line}. {remedy}"
+
+
+# Beginnings of codes: connections broken, and servers that stop or are not there yet.
+_GONE: Final = ("08", "57P")
+_REFUSED: Final = "FATAL:"
+
+
+def _is_unmigrated(error: Exception) -> bool:
+    """Whether the database lacks what the statement named since migrations were not run."""
+    from django.db import DEFAULT_DB_ALIAS, connections  # noqa: PLC0415 - as above
+    from django.db.migrations.executor import MigrationExecutor  # noqa: PLC0415 - likewise
+    from psycopg import errors  # noqa: PLC0415 - likewise
+
+    cause = error.__cause__ or error
+    if not isinstance(
+        cause, (errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)
+    ):
+        return False
+    connection = connections[DEFAULT_DB_ALIAS]
+    connection.close()  # what failed may have been in a transaction
+    executor = MigrationExecutor(connection)
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 
 def _fail(line: str) -> int:
@@ -66,4 +110,4 @@ def _fail(line: str) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(" .:")

@@ -7,7 +7,6 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from celery.app import app_or_default
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -58,12 +57,7 @@ class Command(BaseCommand):
         # What is loaded by now stays: no collection writes into it, and children go on sharing it.
         gc.collect()
         gc.freeze()
-        try:
-            code = worker.run()
-        except psycopg.OperationalError as error:
-            message = f"The database cannot be reached: {str(error).strip()}"
-            raise CommandError(message) from None
-        sys.exit(code)
+        sys.exit(worker.run())
 
 
 def _consumer() -> Consumer:

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import django.core.management
+import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, ProgrammingError
-from psycopg.errors import UndefinedTable
+from psycopg.errors import AdminShutdown, QueryCanceled
 
 from scheduler_app.launch import command_line, run_tests, supervisor
+from scheduler_app.launch.addresses import Addresses, save
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -75,27 +78,75 @@ def test_without_a_stack_a_command_says_how_to_get_one(
     assert line.count("\n") == 1
 
 
+REFUSED = "connection failed: connection refused\nIs the server running?"
+BEGINNING = 'connection failed: FATAL:  password authentication failed for user "u"'
+
+
+@pytest.mark.parametrize("kind", [OperationalError, psycopg.OperationalError])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            REFUSED,
+            "The database does not answer: connection failed: connection refused."
+            " Start it, or correct DATABASE_URL.\n",
+        ),
+        (
+            BEGINNING,
+            f"The database does not answer: {BEGINNING}. Correct DATABASE_URL; if it is starting"
+            " or has no room, try again.\n",
+        ),
+    ],
+)
 def test_a_database_that_does_not_answer_is_one_line(
+    kind: type[Exception],
+    text: str,
+    line: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     settings: Any,
+    tmp_path: Path,
 ) -> None:
-    settings.DATABASE_URL = "postgresql://u@h/d"
-    failing(monkeypatch, OperationalError("connection refused\nIs the server running?"))
+    """Whoever's connection it was: Django's, or one of a long-lived process's own."""
+    settings.DATABASE_URL, settings.DATA_DIR = "postgresql://u@h/d", tmp_path
+    failing(monkeypatch, kind(text))
     assert command_line.run(["manage.py", "flows"]) == 1
-    assert capsys.readouterr().err == "The database does not answer: connection refused\n"
+    assert capsys.readouterr().err == line
 
 
-def test_a_database_without_our_tables_says_what_makes_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_stack_that_was_killed_is_to_be_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Any,
+    tmp_path: Path,
 ) -> None:
-    error = ProgrammingError('relation "flow" does not exist')
-    error.__cause__ = UndefinedTable()
-    failing(monkeypatch, error)
-    assert command_line.run(["manage.py", "flows"]) == 1
+    """Its addresses are still in its folder."""
+    settings.DATABASE_URL, settings.DATA_DIR = "postgresql://u@h/d", tmp_path
+    save(tmp_path, Addresses(database_url="postgresql://u@h/d", broker_url="", cache_url=""))
+    failing(monkeypatch, psycopg.OperationalError(REFUSED))
+    assert command_line.run(["manage.py", "scheduler"]) == 1
     line = capsys.readouterr().err
-    assert "manage.py migrate" in line
-    assert line.count("\n") == 1
+    assert line.endswith(f"Start the stack of {tmp_path} again with `python3 manage.py up`.\n")
+
+
+def test_a_statement_that_was_broken_off_is_not_a_database_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Any,
+    tmp_path: Path,
+) -> None:
+    settings.DATABASE_URL, settings.DATA_DIR = "postgresql://u@h/d", tmp_path
+    for cause, beginning in (
+        (QueryCanceled("canceling statement due to statement timeout"), "The database broke off a"),
+        (AdminShutdown("terminating connection"), "The database does not answer: terminating"),
+    ):
+        error = OperationalError(str(cause))
+        error.__cause__ = cause
+        failing(monkeypatch, error)
+        assert command_line.run(["manage.py", "flows"]) == 1
+        line = capsys.readouterr().err
+        assert line.startswith(beginning)
+        assert line.count("\n") == 1
 
 
 def test_a_fault_of_ours_is_not_made_into_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
