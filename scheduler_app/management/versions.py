@@ -147,8 +147,8 @@ def _lines(found: Comparison, *, run_id: str, has_code: bool) -> Iterator[str]:
         ],
     )
     yield from _parts("Groups", difference.groups)
+    yield from _section("Schedule", [" ".join(line) for line in difference.schedule_told])
     for heading, changes in (
-        ("Schedule", difference.schedule),
         ("Parameters", difference.params),
         ("Options of the flow", difference.options),
     ):

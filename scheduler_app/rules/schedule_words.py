@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Final
 
 from scheduler_app.rules.cron import RepeatedTimes, SkippedTimes, fields_of
@@ -11,13 +12,14 @@ from scheduler_app.rules.errors import InvalidInput
 from scheduler_app.rules.schedule import Planner, as_schedule, check_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scheduler_app.rules.definition import FlowDefinition
     from scheduler_app.rules.schedule import Schedule
 
 EXCLUDED_TOLD_MAX: Final = 3  # days named one by one
 TIMES_TOLD_MAX: Final = 6  # of a day
+DIFFERENCES_TOLD_MAX: Final = 20  # of a list, one by one, of each sign
 _WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -64,6 +66,118 @@ def policies(definition: FlowDefinition) -> list[tuple[str, str]]:
         *([("First date", definition.start_date)] if definition.start_date else []),
         *([("Last date", definition.end_date)] if definition.end_date else []),
     ]
+
+
+def differences(old: FlowDefinition, new: FlowDefinition) -> tuple[tuple[str, str], ...]:
+    """What differs between two schedules: a sign (``+``, ``-``, ``~``) and words for each difference."""
+    told = [
+        *_fires(old, new),
+        *(
+            ("~", f"{name}: {before} → {after}")
+            for name, before, after in _rules(old, new)
+            if before != after
+        ),
+    ]
+    if (told or _when(old) == _when(new)) and old.timezone == new.timezone:
+        return tuple(told)
+    if old.timezone != new.timezone:
+        return (*told, ("~", f"timezone: {old.timezone} → {new.timezone}"))
+    before, after = (as_schedule(when).text for one in (old, new) if (when := _when(one)))
+    return (("~", f"schedule: {before} → {after}, which means the same"),)
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def _when(definition: FlowDefinition) -> str | Schedule | None:
+    return definition.timetable or definition.schedule
+
+
+def _fires(old: FlowDefinition, new: FlowDefinition) -> list[tuple[str, str]]:
+    """When it fires: of lists what came and went, of anything else all of it in words."""
+    before, after = _when(old), _when(new)
+    if before is None or after is None:
+        return _replaced(old, new)
+    one, other = as_schedule(before), as_schedule(after)
+    listed: list[tuple[str, str]] = []
+    is_listed = (one.every_s, other.every_s) == (None, None)
+    if one.dates and other.dates:
+        listed += _came_and_went(one.dates, other.dates, _instant)
+    elif len(one.crons) > 1 and len(other.crons) > 1:
+        listed += _came_and_went(
+            [_cron(cron, old.timezone) for cron in one.crons],
+            [_cron(cron, new.timezone) for cron in other.crons],
+            str,
+        )
+    elif is_listed or one.every_s != other.every_s:
+        without = tuple(replace(long, exclude=()) for long in (one, other))
+        listed += _replaced(replace(old, timetable=without[0]), replace(new, timetable=without[1]))
+    listed += _came_and_went(one.exclude, other.exclude, _left_out)
+    return listed
+
+
+def _replaced(old: FlowDefinition, new: FlowDefinition) -> list[tuple[str, str]]:
+    before, after = (describe(_when(one), one.timezone) for one in (old, new))
+    return [("~", f"schedule: {before} → {after}")] if before != after else []
+
+
+def _came_and_went(
+    before: Sequence[str], after: Sequence[str], word: Callable[[str], str]
+) -> list[tuple[str, str]]:
+    """What stands in one of two lists alone, each in the order of its list; of many the first ones."""
+    had, has = frozenset(before), frozenset(after)
+    told = []
+    for sign, some in (
+        ("+", [one for one in after if one not in had]),
+        ("-", [one for one in before if one not in has]),
+    ):
+        told += [(sign, word(one)) for one in some[:DIFFERENCES_TOLD_MAX]]
+        if len(some) > DIFFERENCES_TOLD_MAX:
+            told.append((sign, f"and {len(some) - DIFFERENCES_TOLD_MAX:,} more"))
+    return told
+
+
+def _cron(cron: str, timezone: str) -> str:
+    return describe(cron, timezone)
+
+
+def _instant(text: str) -> str:
+    at = datetime.fromisoformat(text)
+    clock = at.isoformat(timespec="minutes" if not at.second else "seconds")[11:]
+    return f"{_day(at.date())} at {clock}"
+
+
+def _left_out(text: str) -> str:
+    return f"except {_day(date.fromisoformat(text))}"
+
+
+def _rules(old: FlowDefinition, new: FlowDefinition) -> list[tuple[str, str, str]]:
+    """What holds for its dates: a name, and what each of the two says."""
+    both = [("missed dates", _missed(old), _missed(new))]
+    if old.overlap != new.overlap:
+        both.append(("when runs would overlap", _overlap(old), _overlap(new)))
+    both += [
+        ("first date", old.start_date or "none", new.start_date or "none"),
+        ("last date", old.end_date or "none", new.end_date or "none"),
+    ]
+    before, after = _when(old), _when(new)
+    if before is None or after is None:
+        return both
+    one, other = as_schedule(before), as_schedule(after)
+    both.append(("a run is about", _about(one), _about(other)))
+    if (one.skipped_times, one.repeated_times) != (other.skipped_times, other.repeated_times):
+        changes = (_changes(one, old.timezone), _changes(other, new.timezone))
+        both.append(("when the clock changes", *changes))
+    both.append(("the date before a flow's first sight", _first_sight(one), _first_sight(other)))
+    return both
+
+
+def _first_sight(schedule: Schedule) -> str:
+    if schedule.run_immediately is True:
+        return "gets its run"
+    if schedule.run_immediately is False:
+        return "gets none"
+    return f"gets its run if it was no longer than {_span(schedule.run_immediately)} ago"
 
 
 # --- when it fires --------------------------------------------------------------------------------

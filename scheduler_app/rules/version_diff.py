@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler_app.rules.schedule_words import differences
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -89,6 +91,7 @@ class VersionDiff:
     edges_added: tuple[tuple[str, str], ...] = ()  # from, to
     edges_removed: tuple[tuple[str, str], ...] = ()
     schedule: tuple[Change, ...] = ()
+    schedule_told: tuple[tuple[str, str], ...] = ()  # the same in words, each with its sign
     params: tuple[Change, ...] = ()
     options: tuple[Change, ...] = ()  # of the flow, beside its schedule and parameters
     files: tuple[FileDiff, ...] = ()
@@ -139,6 +142,7 @@ def diff(
         edges_added=tuple(sorted(new_edges - old_edges)),
         edges_removed=tuple(sorted(old_edges - new_edges)),
         schedule=_changes(_only(old_options, SCHEDULE), _only(new_options, SCHEDULE)),
+        schedule_told=differences(old, new),
         params=_flat(_only(old_options, PARAMS), _only(new_options, PARAMS)),
         options=_changes(
             _only(old_options, set(old_options) - _OF_FLOW_ELSEWHERE),

@@ -14,9 +14,10 @@ from scheduler_app.models import Bundle, Flow
 from scheduler_app.processes import bundles
 from scheduler_app.queries import version_diffs
 from scheduler_app.queries.scope import EVERYTHING
-from scheduler_app.rules import definition
+from scheduler_app.rules import definition, schedule
 from scheduler_app.rules.definition import TaskDefinition
 from scheduler_app.rules.errors import InvalidInput, NotFound
+from scheduler_app.rules.schedule import Schedule
 from tests.factories import at, make_flow, make_run, make_version
 from tests.integration.dashboard.pages import Page
 
@@ -250,6 +251,28 @@ def test_the_page_lists_versions_and_compares_two(bound: Run, ana: Client) -> No
     assert {
         element.get("value") for element in whole.all("input") if element.get("checked") is not None
     } >= {"1", "3"}
+
+
+def test_a_long_schedule_is_told_in_words_by_command_and_page(
+    bound: Run, ana: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = bound.flow.versions.get(number=3)
+    long = Schedule(crons=("0 2 * * *", "30 14 * * 1-5"), exclude=("2026-12-25",))
+    version.definition |= {"schedule": long.text, "timetable": schedule.to_dict(long)}
+    version.save()
+    lines = (
+        "~ schedule: every day at 02:00 UTC → every day at 02:00, and every Monday to Friday at 14:30"
+        " UTC",
+        "+ except 25 December 2026",
+    )
+    _, out, _ = _command(capsys, "diff", FLOW, "2", "3")
+    assert "\n".join(["Schedule", *lines]) in out
+    page = Page(ana, f"/flows/{FLOW}/?tab=versions&old=2&new=3")
+    assert page.faults == []
+    assert " ".join(["Schedule", *lines]) in _text(page)
+    # For scripts, the values as they are stored.
+    told = json.loads(_command(capsys, "diff", FLOW, "2", "3", "--json")[1])["schedule"]
+    assert told[1]["new"]["exclude"] == ["2026-12-25"]
 
 
 def test_the_page_says_what_is_wrong_with_the_two_and_keeps_the_list(

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_app.rules import version_diff
 from scheduler_app.rules.definition import FlowDefinition, GroupDefinition, TaskDefinition
 from scheduler_app.rules.schedule import Schedule
+from scheduler_app.rules.schedule_words import DIFFERENCES_TOLD_MAX
 
 OLD = FlowDefinition(
     flow_id="nightly",
@@ -73,6 +77,134 @@ def test_schedule_parameters_options_and_groups_have_parts_of_their_own() -> Non
     assert [change.told for change in found.options] == ["max_active_runs: 16 → 1"]
     assert [one.name for one in found.groups.changed] == ["g"]
     assert found.told == "1 group changed, schedule, parameters, options"
+
+
+def in_paris(**said: Any) -> FlowDefinition:
+    return replace(OLD, schedule="long", timetable=Schedule(**said), timezone="Europe/Paris")
+
+
+CHRISTMAS, BOXING_DAY = "2026-12-25", "2026-12-26"
+MARCH, JUNE = "2026-03-01T00:00:00+01:00", "2026-06-01T09:00:30+02:00"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (OLD, OLD, []),
+        (
+            OLD,
+            replace(OLD, schedule=None),
+            ["~ schedule: every day at 02:00 UTC → only by hand"],
+        ),
+        (
+            OLD,
+            in_paris(crons=("0 2 * * *", "30 14 * * 1-5")),
+            [
+                "~ schedule: every day at 02:00 UTC → every day at 02:00,"
+                " and every Monday to Friday at 14:30 Europe/Paris",
+                "~ timezone: UTC → Europe/Paris",
+            ],
+        ),
+        (
+            in_paris(crons=("0 2 * * *", "30 14 * * 1-5")),
+            in_paris(crons=("0 2 * * *", "0 4 1 * *")),
+            [
+                "+ on day 1 of every month at 04:00 Europe/Paris",
+                "- every Monday to Friday at 14:30 Europe/Paris",
+            ],
+        ),
+        (
+            in_paris(crons=("0 9 * * 1-5",), exclude=(CHRISTMAS,)),
+            in_paris(crons=("0 9 * * 1-5",), exclude=(BOXING_DAY,)),
+            ["+ except 26 December 2026", "- except 25 December 2026"],
+        ),
+        (
+            in_paris(dates=(MARCH,), planner="trigger"),
+            in_paris(dates=(MARCH, JUNE), planner="trigger"),
+            ["+ 1 June 2026 at 09:00:30+02:00"],
+        ),
+        (
+            in_paris(every_s=3600.0),
+            replace(in_paris(every_s=7200.0), catchup=True, start_date="2026-01-01"),
+            [
+                "~ schedule: every hour → every 2 hours",
+                "~ missed dates: of those that nobody scheduled in time, the newest gets its run →"
+                " each gets its run, oldest first",
+                "~ first date: none → 2026-01-01",
+            ],
+        ),
+        (
+            in_paris(crons=("0 2 * * *",), planner="trigger", run_immediately=600.0),
+            in_paris(crons=("0 2 * * *",), repeated_times="both"),
+            [
+                "~ a run is about: its date; it is due then →"
+                " the time from one date to the next; it is due at its end",
+                "~ when the clock changes: a skipped time comes at the jump, a repeated one once, the"
+                " first time → a skipped time comes at the jump, a repeated one both times",
+                "~ the date before a flow's first sight: gets its run if it was no longer than"
+                " 10 minutes ago → gets none",
+            ],
+        ),
+        (
+            replace(OLD, schedule="@daily"),
+            replace(OLD, schedule="0 0 * * *"),
+            ["~ schedule: @daily → 0 0 * * *, which means the same"],
+        ),
+    ],
+)
+def test_a_schedule_is_told_as_its_author_reads_it(
+    old: FlowDefinition, new: FlowDefinition, told: list[str]
+) -> None:
+    assert [" ".join(line) for line in version_diff.diff(old, new).schedule_told] == told
+
+
+def test_of_long_lists_the_first_are_named() -> None:
+    days = [str(date(2026, 1, 1) + timedelta(days=number)) for number in range(50)]
+    told = version_diff.diff(
+        in_paris(crons=("@daily",)), in_paris(crons=("@daily",), exclude=tuple(days))
+    ).schedule_told
+    assert told[0] == ("+", "except 1 January 2026")
+    assert told[-1] == ("+", "and 30 more")
+    assert len(told) == DIFFERENCES_TOLD_MAX + 1
+
+
+@st.composite
+def definitions(draw: st.DrawFn) -> FlowDefinition:
+    kind = draw(st.sampled_from(["none", "simple", "crons", "every", "dates"]))
+    zone = draw(st.sampled_from(["UTC", "Europe/Paris"]))
+    some = st.lists(
+        st.sampled_from(["@daily", "0 0 * * *", "0 2 * * 1", "*/5 8-9 * * *"]), min_size=1
+    )
+    long: dict[str, Any] = {
+        "exclude": tuple(draw(st.lists(st.sampled_from([CHRISTMAS, BOXING_DAY]), unique=True))),
+        "planner": draw(st.sampled_from(["data_interval", "trigger"])),
+        "interval_s": draw(st.sampled_from([0.0, 60.0])),
+        "run_immediately": draw(st.sampled_from([False, True, 60.0])),
+    }
+    timetable = {
+        "none": None,
+        "simple": None,
+        "crons": Schedule(crons=tuple(draw(some)), **long),
+        "every": Schedule(every_s=draw(st.sampled_from([60.0, 3600.0])), **long),
+        "dates": Schedule(dates=tuple(draw(st.permutations([MARCH, JUNE]))), **long),
+    }[kind]
+    simple = draw(st.sampled_from(["@daily", "0 0 * * *", "0 3 * * *"]))
+    return replace(
+        OLD,
+        schedule=None if kind == "none" else timetable.text if timetable else simple,
+        timetable=timetable,
+        timezone=zone,
+        catchup=draw(st.booleans()),
+        overlap=draw(st.sampled_from(["queue", "skip"])),
+        end_date=draw(st.sampled_from([None, "2027-01-01"])),
+    )
+
+
+@given(definitions(), definitions())
+def test_every_difference_of_schedules_is_told(old: FlowDefinition, new: FlowDefinition) -> None:
+    found = version_diff.diff(old, new)
+    assert bool(found.schedule_told) == bool(found.schedule)
+    assert not any("{" in words or "[" in words for _, words in found.schedule_told)
 
 
 def test_code_is_compared_file_by_file() -> None:
