@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -21,39 +22,78 @@ SOCKET_TIMEOUT_S: Final = 0.5
 
 
 class ValkeySender:
-    """All hints of one call in one round trip."""
+    """All hints of one call in one write. Their number of listeners is not waited for, nor asked for.
+
+    A server that has closed the connection is noticed by the next hint; one that hangs, when nothing
+    more can be written. What was said meanwhile is lost, as hints may be.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._client: redis.Redis[Any] | None = None  # type: ignore[type-arg,unused-ignore] # stubs differ by version
+        self._connection: Any = None  # redis.Connection, whose stubs differ by version
+        self._is_answered = (
+            True  # where the server, or what stands before it, cannot be told not to
+        )
 
     def send(self, hints: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """See ``Sender.send``."""
         try:
-            if self._client is None:
-                self._client = redis.Redis.from_url(
-                    self._url,
-                    socket_timeout=SOCKET_TIMEOUT_S,
-                    socket_connect_timeout=SOCKET_TIMEOUT_S,
-                    single_connection_client=True,  # a pool would take as long as what it is for
-                )
-            if len(hints) == 1:  # the end of a task, for one
-                ((channel, content),) = hints
-                self._client.publish(channel, json.dumps(content))
-                return
-            pipe = self._client.pipeline(transaction=False)
-            for channel, content in hints:
-                pipe.publish(channel, json.dumps(content))
-            pipe.execute()
+            connection = self._connected()
+            said = [
+                piece
+                for channel, content in hints
+                for piece in connection.pack_command("PUBLISH", channel, json.dumps(content))
+            ]
+            connection.send_packed_command([b"".join(said)], check_health=False)
+            if self._is_answered:
+                for _ in hints:
+                    connection.read_response()
         except (redis.RedisError, OSError) as error:
-            self._client = None
+            self.close()
             raise HintsAway(str(error)) from error
 
     def close(self) -> None:
         """See ``Sender.close``."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+    def _connected(self) -> Any:
+        """The connection, on which nothing can be read unless it is over."""
+        if self._connection is not None and self._is_over():
+            self.close()
+        if self._connection is None:
+            made = redis.ConnectionPool.from_url(
+                self._url,
+                socket_timeout=SOCKET_TIMEOUT_S,
+                socket_connect_timeout=SOCKET_TIMEOUT_S,
+            ).make_connection()
+            made.connect()
+            self._connection = made
+            self._is_answered = not _is_silenced(made)
+        return self._connection
+
+    def _is_over(self) -> bool:
+        try:
+            return bool(self._connection.can_read(timeout=0))
+        except (redis.RedisError, OSError):
+            return True
+
+
+def _is_silenced(connection: Any) -> bool:
+    """Whether the server answers nothing from now on; told to answer once more, so as to know."""
+    silence = connection.pack_command("CLIENT", "REPLY", "OFF")
+    speak = connection.pack_command("CLIENT", "REPLY", "ON")
+    connection.send_packed_command([*silence, *speak], check_health=False)
+    try:
+        connection.read_response()
+    except redis.ResponseError:
+        # It refused both; the second answer is read too.
+        with contextlib.suppress(redis.ResponseError):
+            connection.read_response()
+        return False
+    connection.send_packed_command(silence, check_health=False)
+    return True
 
 
 @asynccontextmanager

@@ -48,8 +48,13 @@ _LIMITS_MS: Final[dict[str, dict[str, int]]] = {
     },
 }
 # Every statement of a worker looks up rows by their keys, so that its plan never depends on its values.
-# Left alone, PostgreSQL would plan some claims anew each time, at more than what a claim costs itself.
-_PLANNED_ONCE: Final = frozenset({"worker"})
+# Left alone, PostgreSQL would plan some claims anew each time, at more than what a claim costs itself. And a
+# plan has to hold when tables have grown: while they are nearly empty, reading them whole looks cheaper.
+_PLANS: Final = {
+    "worker": " -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off"
+    " -c enable_mergejoin=off",
+    "scheduler": " -c enable_seqscan=off",
+}
 
 
 def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
@@ -94,8 +99,7 @@ def prepared(django: BaseDatabaseWrapper) -> Iterator[None]:
 def _parameters(role: str, name: str) -> dict[str, Any]:
     database = settings.DATABASES["default"]
     options = " ".join(f"-c {key}={value}" for key, value in _LIMITS_MS[role].items())
-    if role in _PLANNED_ONCE:
-        options += " -c plan_cache_mode=force_generic_plan"
+    options += _PLANS.get(role, "")
     # What the address says beyond the place, such as sslmode; the pool is Django's own option.
     extra = {k: v for k, v in database.get("OPTIONS", {}).items() if k not in ("pool", "options")}
     return {

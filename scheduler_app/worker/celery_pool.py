@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 TURN_S: Final = 0.5
 QUICK_S: Final = (
-    0.03  # while deliveries take no longer, the next one is fetched before a child is free
+    0.03  # while deliveries take no longer, the next ones are fetched before a child is free
 )
+AHEAD: Final = 4  # so many are, in one round trip, when no more than one is left of the last ones
 WAIT_MAX_S: Final = 0.05  # after which one that was fetched so goes back, for whoever is free
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         self._requests: dict[str, WitnessedRequest] = {}  # by attempt id: with a child
         self._waiting: deque[tuple[float, WitnessedRequest]] = deque()  # since when for a child
         self._began: dict[str, float] = {}  # by attempt id, what the children are at
+        self._is_looked_after = False  # whether the loop will look at what waits
         self._was_quick = False  # what ended last
         self._is_ending = False
         self._wake_read, self._wake_write = socket.socketpair()
@@ -67,11 +69,16 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
 
     @property
     def num_processes(self) -> int:
-        """How many deliveries may be here: as many as children, and one more while all are quick.
+        """How many deliveries may be here: as many as children, and some more while all are quick.
 
-        Without it a child that is through waits for the broker, as long as an empty task takes.
+        Without them a child that is through waits for the broker, as long as an empty task takes.
         """
-        return int(self.limit) + int(self._is_quick())
+        is_short = len(self._waiting) <= 1 and self._is_quick()
+        return int(self.limit) + (AHEAD if is_short else 0)
+
+    def wanted(self) -> int:
+        """How many more deliveries may come now."""
+        return self.num_processes - len(state.reserved_requests)
 
     def _is_quick(self) -> bool:
         if not self._was_quick or self._is_ending or self._is_pushed:
@@ -139,8 +146,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         """A child has the request, or it waits for one."""
         self._waiting.append((time.monotonic(), request))
         self._feed()
-        if self._waiting and self._hub is not None:
-            self._hub.call_later(WAIT_MAX_S, self._give_up_waiting)
+        self._look_later()
 
     # -- children -----------------------------------------------------------------------------
 
@@ -159,7 +165,9 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         self._was_quick = is_well and time.monotonic() - began < QUICK_S
         request = self._requests.pop(attempt_id, None)
         if request is not None:
-            state.task_ready(request, successful=is_well)
+            state.task_ready(
+                request
+            )  # well or not: its book of successes is for late acknowledgements
         mouth().is_through()
         if self._waiting and self._hub is not None:
             self._hub.call_soon(self._feed)
@@ -171,6 +179,15 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         while self._waiting and self._waiting[0][0] <= due:
             left.append(self._waiting.popleft()[1])
         self._send_back(left)
+        self._is_looked_after = False
+        self._look_later()
+
+    def _look_later(self) -> None:
+        """What waits for a child now is looked at when the first of them has waited long enough."""
+        if self._waiting and not self._is_looked_after and self._hub is not None:
+            self._is_looked_after = True
+            in_s = self._waiting[0][0] + WAIT_MAX_S - time.monotonic()
+            self._hub.call_later(max(0.0, in_s), self._give_up_waiting)
 
     def _send_back(self, requests: Sequence[WitnessedRequest]) -> None:
         """The requests are with the broker again; what it does not take, the scheduler misses soon."""

@@ -17,6 +17,7 @@ from django.conf import settings
 
 from scheduler_app.hints.notices import Notices
 from scheduler_app.worker.capture import Capture
+from scheduler_app.worker.folder import SPARE
 from scheduler_app.worker.guard import Guard, release_forks
 from scheduler_app.worker.link import Link
 from scheduler_app.worker.masks import Masks
@@ -42,7 +43,7 @@ class Child:
         self.pid = os.getpid()
         self.link = Link(on_wait=lambda waits: at.notes.write(pid=self.pid, waits=waits))
         self.notices = Notices(settings.CACHE_URL, lend=self.link.once)
-        self.capture = Capture()
+        self.capture = Capture(at.folder.file(str(self.pid), SPARE))
         self.masks = Masks()
         self.guard = Guard(at.folder)
         self.loaded: set[str] = set()  # digests of bundles whose code has run here
@@ -138,9 +139,10 @@ def child() -> Child:
 
 
 def end_child() -> None:
-    """The connection to the database is closed in order; the process is about to end by itself."""
+    """The connection to the database is closed in order, and no file is kept; the process is about to end by itself."""
     if _child is not None:
         _child.link.close()
+        _child.at.folder.drop(str(_child.pid), SPARE)
 
 
 def _die_with_parent(main_pid: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from celery import signals
 from celery.worker import state
@@ -12,6 +13,7 @@ from celery.worker.worker import WorkController
 from django.conf import settings
 
 from scheduler_app.executors.celery import CARRIER, CeleryExecutor, broker_queue
+from scheduler_app.worker import redis_many
 from scheduler_app.worker.appetite import Appetite
 from scheduler_app.worker.celery_pool import ChildPool
 from scheduler_app.worker.mouth import Mouth, OneAtATime, is_pushed, mouth, set_mouth
@@ -51,6 +53,8 @@ class CeleryConsumer:
         self._duties = duties
         self._is_pushed = is_pushed(self._app)
         self._app.conf.worker_disable_prefetch = not self._is_pushed
+        if urlsplit(str(self._app.conf.broker_url)).scheme in redis_many.SCHEMES:
+            self._app.conf.broker_transport = redis_many.TRANSPORT
         signals.setup_logging.connect(_keep_logging, weak=False)
         self._mouth = Mouth(size=duties.concurrency, executing=duties.executing)
         set_mouth(self._mouth)
@@ -95,7 +99,7 @@ class CeleryConsumer:
             "the worker takes deliveries",
             extra={"queues": self._duties.queues, "concurrency": self._duties.concurrency},
         )
-        mouth().attend(consumer.task_consumer, is_pushed=self._is_pushed)
+        self._attend(consumer)
         consumer.hub.call_repeatedly(TURN_S, self._turn, consumer)
 
     def _turn(self, consumer: Any) -> None:
@@ -109,8 +113,15 @@ class CeleryConsumer:
         messages = consumer.task_consumer
         if messages is None or self._is_stopping:
             return
-        mouth().attend(messages, is_pushed=self._is_pushed)
+        self._attend(consumer)
         mouth().let(may_start)
+
+    def _attend(self, consumer: Any) -> None:
+        """The connection of now is the one that is consumed from."""
+        messages = consumer.task_consumer
+        mouth().attend(messages, is_pushed=self._is_pushed)
+        if isinstance(messages.channel, redis_many.ManyChannel):
+            messages.channel.wanted = consumer.pool.wanted
 
 
 def _keep_logging(**_: Any) -> None:

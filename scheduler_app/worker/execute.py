@@ -157,7 +157,7 @@ def _execute(me: Child, delivery: Delivery, claimed: Claim | CallbackClaim) -> O
     if came_to is not None:
         _deliver(me, claimed, came_to, topics=[f"log:{attempt_id}"] if log_stored else [])
     stopped_by = me.guard.stage() if me.guard.stop is not None else None
-    me.guard.end(printed=printed)
+    me.guard.end(printed=printed, spare=None if printed else me.capture.spare)
     return Outcome(
         what=HANDED_BACK if came_to is None else REPORTED,
         outcome=None if came_to is None else came_to.outcome,

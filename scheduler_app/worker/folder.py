@@ -25,6 +25,7 @@ RUNNING: Final = ".running"  # what a running attempt prints goes here
 PRINTED: Final = ".log"  # its attempt ended; to be shipped
 KILLED: Final = ".killed"  # its attempt must not reach its end; to be shipped
 REPORT: Final = ".report"  # a result that the database has not taken yet
+SPARE: Final = ".spare"  # of a child, by its pid: an empty file for what its next attempt prints
 STOP: Final = ".stop"  # why a running attempt is asked to stop
 
 

@@ -93,9 +93,10 @@ class Guard:
             raise TaskTimeout(self._over())
         return result
 
-    def end(self, *, printed: bool) -> None:
+    def end(self, *, printed: bool, spare: str | None = None) -> None:
         """The attempt can no longer be killed; what it printed is ready to be shipped.
 
+        Where it printed nothing its file is gone, or kept as ``spare``.
         Does not return if the main process was first: it has given this process up.
         """
         attempt_id, self._attempt_id = self._attempt_id, ""
@@ -103,6 +104,8 @@ class Guard:
         try:
             if printed:
                 os.rename(running, self._folder.file(attempt_id, PRINTED))
+            elif spare is not None:
+                os.rename(running, spare)
             else:
                 os.unlink(running)
         except FileNotFoundError:

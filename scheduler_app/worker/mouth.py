@@ -1,6 +1,6 @@
 """How a Celery worker takes no message that no child of its can start now.
 
-Redis is asked for each message, so a full worker asks for none (but for one while all that it does is quick:
+Redis is asked for messages, so a full worker asks for none (but for a few while all that it does is quick:
 ``celery_pool``). AMQP pushes: a broker sends on as soon
 as one is acknowledged, and what a full worker was sent waits with it, out of sight, while other
 workers are idle. Here the broker may push one at a time, and is told to stop before the message that

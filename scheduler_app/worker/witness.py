@@ -27,7 +27,7 @@ from scheduler_app.transitions.attempt import hand_back
 from scheduler_app.transitions.executor_event import Judgement, NewEvent, record_events
 from scheduler_app.transitions.inquiry import Holding
 from scheduler_app.worker.facts import Facts, facts_of
-from scheduler_app.worker.folder import REPORT, STOP
+from scheduler_app.worker.folder import REPORT, SPARE, STOP
 from scheduler_app.worker.link import KeptConnection
 from scheduler_app.worker.memory import remembered
 from scheduler_app.worker.offspring import Process, send
@@ -254,6 +254,7 @@ class Witness:
                 waiting.append((seen_at, pid, exit_code))
                 continue
             self._waiting.discard(pid)
+            self._at.folder.drop(str(pid), SPARE)
             execution = self._executions.get(pid)
             if execution is not None and not execution.is_pools:
                 self._executions.pop(pid, None)

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from scheduler_app.hints import postgres
 from scheduler_app.hints.carrier import CHANGED, TRIGGER, WAKE, HintsAway
 from scheduler_app.hints.listening import listen
 from scheduler_app.hints.notices import Notices
+from scheduler_app.hints.valkey import ValkeySender
 from scheduler_app.processes import database
 from scheduler_app.scheduler.doorbell import Doorbell, Wake
 from scheduler_app.triggerer.doorbell import Doorbell as TriggererDoorbell
@@ -117,6 +119,40 @@ def test_a_carrier_that_is_away_costs_one_try_and_no_error(url: str) -> None:
         notices.wake([1])
     assert time.monotonic() - began < 1.0
     notices.close()
+
+
+async def test_a_hint_after_the_server_closed_the_connection_arrives() -> None:
+    async with listen(settings.CACHE_URL, WAKE) as ear:
+        notices = Notices(settings.CACHE_URL)
+        for number in (1, 2):
+            await asyncio.to_thread(notices.wake, [number])
+            heard = await ear.hear(HEARD_S)
+            assert heard is not None
+            assert json.loads(heard)["runs"] == [number]
+            with redis.Redis.from_url(settings.CACHE_URL) as client:
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        notices.close()
+
+
+async def test_hints_arrive_through_a_server_that_cannot_be_told_to_answer_nothing() -> None:
+    with redis.Redis.from_url(settings.CACHE_URL) as client:
+        client.execute_command(
+            *("ACL", "SETUSER", "answered", "on", ">secret", "~*", "&*", "+@all", "-client|reply")
+        )
+        parts = urlsplit(settings.CACHE_URL)
+        url = parts._replace(netloc=f"answered:secret@{parts.hostname}:{parts.port}").geturl()
+        sender = ValkeySender(url)
+        try:
+            async with listen(url, WAKE) as ear:
+                for number in range(3):
+                    hint = (WAKE, {"runs": [number]})
+                    await asyncio.to_thread(sender.send, [hint, (CHANGED, {"topics": ["runs"]})])
+                    assert json.loads(await ear.hear(HEARD_S) or "")["runs"] == [number]
+            assert sender._is_answered
+            assert not sender._is_over()  # nothing is left unread
+        finally:
+            sender.close()
+            client.execute_command("ACL", "DELUSER", "answered")
 
 
 def _refuse(say: Callable[[psycopg.Connection[Any]], None]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +30,94 @@ def _in_child(body: Callable[[Capture], None]) -> None:
             os._exit(1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _again(capture: Capture, path: Path, act: Callable[[], object]) -> str | None:
+    """The inode of one attempt's file that serves the next one, as ends of attempts keep it; else ``None``."""
+    with capture.to(str(path)):
+        act()
+    if capture.spare is None:
+        path.unlink()
+        return None
+    path.rename(capture.spare)
+    return str(os.stat(capture.spare).st_ino)
+
+
+def _with_spare(tmp_path: Path, body: Callable[[Capture], None]) -> None:
+    _in_child(lambda _: body(Capture(str(tmp_path / "1.spare"))))
+
+
+def test_a_file_to_which_nothing_was_printed_serves_the_next_attempt(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        first = _again(capture, tmp_path / "one", lambda: None)
+        assert first is not None
+        assert _again(capture, tmp_path / "two", lambda: None) == first
+        with capture.to(str(tmp_path / "three")):
+            print("of the third")
+            os.write(2, b"and more\n")
+        assert capture.spare is None
+        assert (tmp_path / "three").read_text() == "of the third\nand more\n"
+        assert _again(capture, tmp_path / "four", lambda: None) is not None
+
+    _with_spare(tmp_path, body)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["1.spare", "three"]
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda: subprocess.Popen(["sleep", "5"]),
+        lambda: subprocess.run(["true"], check=True),
+        lambda: os.system("sleep 5 &"),
+        lambda: os.fork() or os._exit(0),
+        lambda: os.dup(1),
+        lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        lambda: print("something"),
+    ],
+    ids=[
+        "a program",
+        "a program that ended",
+        "a daemon",
+        "a fork",
+        "a descriptor",
+        "no sign",
+        "text",
+    ],
+)
+def test_a_file_that_somebody_else_may_have_serves_no_other_attempt(
+    tmp_path: Path, leave: Callable[[], object]
+) -> None:
+    def body(capture: Capture) -> None:
+        assert _again(capture, tmp_path / "one", lambda: None) is not None
+        assert _again(capture, tmp_path / "two", leave) is None
+
+    _with_spare(tmp_path, body)
+
+
+def test_a_spare_file_that_is_gone_is_made_anew(tmp_path: Path) -> None:
+    def body(capture: Capture) -> None:
+        assert _again(capture, tmp_path / "one", lambda: None) is not None
+        os.unlink(str(capture.spare))
+        with capture.to(str(tmp_path / "two")):
+            print("there")
+        assert (tmp_path / "two").read_text() == "there\n"
+
+    _with_spare(tmp_path, body)
+
+
+def test_what_a_program_left_running_prints_later_is_in_no_other_attempts_file(
+    tmp_path: Path,
+) -> None:
+    def body(capture: Capture) -> None:
+        with capture.to(str(tmp_path / "one")):
+            os.system("(sleep 0.3; echo late) &")
+        assert capture.spare is None
+        with capture.to(str(tmp_path / "two")):
+            time.sleep(0.6)
+        assert (tmp_path / "one").read_text() == "late\n"
+        assert (tmp_path / "two").read_text() == ""
+
+    _with_spare(tmp_path, body)
 
 
 def test_every_way_of_printing_is_captured(tmp_path: Path) -> None:

@@ -112,6 +112,15 @@ def test_an_attempt_without_output_leaves_no_file(guard: Guard, place: folder.Wo
     assert place.attempts(folder.RUNNING, folder.PRINTED) == []
 
 
+def test_the_file_of_an_attempt_without_output_is_kept_where_it_is_wanted(
+    guard: Guard, place: folder.WorkerFolder
+) -> None:
+    _running(place)
+    guard.end(printed=False, spare=place.file("7", folder.SPARE))
+    assert place.attempts(folder.RUNNING, folder.PRINTED, folder.SPARE) == [("7", folder.SPARE)]
+    assert not seize(place, ONE)
+
+
 def test_an_attempt_with_output_leaves_it_to_be_shipped(
     guard: Guard, place: folder.WorkerFolder
 ) -> None:
