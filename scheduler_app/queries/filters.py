@@ -15,7 +15,7 @@ same value, so they can never mean different sets. Parameters of every list:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from django.db.models import Q
@@ -150,6 +150,7 @@ class RunFilter(ListFilter):
         "started_at",
         "ended_at",
     )
+    KNOWN_ASIDE: ClassVar[frozenset[str]] = frozenset({"flow_id", "state", "run_type", "shard"})
 
     flow_id: tuple[str, ...] = field(default=(), metadata=text_of("flow_id"))
     run_id: tuple[str, ...] = field(default=(), metadata=text_of("run_key"))
@@ -182,6 +183,7 @@ class RunAttemptFilter(ListFilter):
     """Which run attempts."""
 
     ORDERS: ClassVar[tuple[str, ...]] = ("id", "started_at", "ended_at")
+    KNOWN_ASIDE: ClassVar[frozenset[str]] = frozenset({"flow_id"})
 
     flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
     run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
@@ -201,6 +203,9 @@ class TaskInstanceFilter(ListFilter):
         "queued_at",
         "started_at",
         "ended_at",
+    )
+    KNOWN_ASIDE: ClassVar[frozenset[str]] = frozenset(
+        {"flow_id", "task_id", "map_index", "state", "shard"}
     )
 
     flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
@@ -253,6 +258,9 @@ class AttemptFilter(ListFilter):
         "heartbeat_at",
         "ended_at",
     )
+    KNOWN_ASIDE: ClassVar[frozenset[str]] = frozenset(
+        {"flow_id", "task_id", "map_index", "outcome", "kind", "shard"}
+    )
 
     flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
     run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
@@ -287,6 +295,9 @@ class EventFilter(ListFilter):
     """Which executor events."""
 
     ORDERS: ClassVar[tuple[str, ...]] = ("id", "received_at")
+    KNOWN_ASIDE: ClassVar[frozenset[str]] = frozenset(
+        {"flow_id", "task_id", "kind", "verdict", "shard"}
+    )
 
     flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_of_flows))
     run_id: tuple[str, ...] = field(default=(), metadata=text_by(_runs_by_key))
@@ -841,13 +852,9 @@ class RecordFilter(ListFilter):
 
     def shown_parts(self) -> tuple[ListFilter, ...]:
         """Both halves apart: current records have their time from one index, others from another."""
-        if self.filtered is not Lens.ALL or not self.flow_id:
+        if not self.flow_id:
             return self.parts()
-        return tuple(
-            replace(part, filtered=half, order=self.ordered_by)
-            for part in self.parts()
-            for half in (Lens.CURRENT, Lens.ONLY)
-        )
+        return tuple(half for part in self.parts() for half in part.apart())
 
     def halves(self) -> tuple[Q, Q]:
         """As of every list; each with its times in the words of the indexes over them."""

@@ -435,6 +435,7 @@ class _Way(Enum):
     REST = auto()  # what follows on all of the narrowed ones: the rows without a time
     NEAR = auto()  # by newest.near
     FOUND = auto()  # by newest.found_first
+    APART = auto()  # each half by itself, what was set aside by newest.found_first
 
 
 def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way, ...]:
@@ -446,6 +447,8 @@ def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way
         return (_Way.NARROWED, _Way.REST) if by.is_nullable else (_Way.NARROWED,)
     if by.column == noun.key and newest.bounds_an_interval(noun.model, asked.narrowing()):
         return _Way.NEAR, _Way.FOUND
+    if by.column == noun.key and asked.is_found_aside:
+        return _Way.NEAR, _Way.APART
     is_short = by.column == noun.key and noun.newest_by is None  # or its table has the key in order
     return (_Way.PLAIN if is_short or newest.is_in_order(noun.model, by.column) else _Way.SORTED,)
 
@@ -490,10 +493,10 @@ def _reading(
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
     wanted = asked.limit + 1
     parts = []
-    for part in asked.shown_parts():
+    for part in asked.apart() if way is _Way.APART else asked.shown_parts():
         listed = part.apply(every)
         if window is not None:
-            listed = listed.filter(window(part, scope))
+            listed = listed.filter(window(asked, scope))
         if asked.cursor:
             listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
         found = _found(noun, part, listed, every, way)
@@ -533,7 +536,9 @@ def _found(
             return listed.filter(**{f"{by.column}__isnull": True})
         case _Way.NEAR:
             return newest.near(listed, key=by.key, is_descending=by.is_descending)
-        case _Way.FOUND:
+        case _Way.APART if asked.filtered is not Lens.ONLY:
+            return listed
+        case _Way.FOUND | _Way.APART:
             return newest.found_first(
                 listed, every, key=by.key, is_descending=by.is_descending, number=wanted
             )

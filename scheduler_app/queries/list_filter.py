@@ -43,6 +43,9 @@ class ListFilter:
     # Which rows are current. Where no column says so, in the words that an index serves.
     CURRENT: ClassVar[Q] = Q(filter_code__isnull=True)
 
+    # Parameters whose columns the index over what was set aside has of each row, and no index by themselves.
+    KNOWN_ASIDE: ClassVar[frozenset[str]] = frozenset()
+
     filtered: Lens = Lens.CURRENT
     why: tuple[str, ...] = ()
     limit: int = LIMIT_DEFAULT
@@ -114,6 +117,22 @@ class ListFilter:
     def shown_parts(self) -> tuple[ListFilter, ...]:
         """The same of the rows that the list shows: parts that each show some of them, and all together."""
         return self.parts()
+
+    @property
+    def is_found_aside(self) -> bool:
+        """Whether it asks for some of what was set aside, which the index over all of that finds."""
+        asked = self.narrowing()
+        is_narrowed = bool(asked or (self.why and self.filtered is Lens.ONLY))
+        return self.filtered is not Lens.CURRENT and is_narrowed and asked <= self.KNOWN_ASIDE
+
+    def apart(self) -> tuple[ListFilter, ...]:
+        """The halves that it shows, each by itself."""
+        if self.filtered is not Lens.ALL:
+            return (self,)
+        return tuple(
+            replace(self, filtered=half, order=self.ordered_by)
+            for half in (Lens.CURRENT, Lens.ONLY)
+        )
 
     @property
     def is_lasting(self) -> bool:

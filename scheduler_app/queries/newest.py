@@ -7,9 +7,19 @@ reached, and the index over times finds those that have: the first rows are amon
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from django.contrib.postgres.indexes import BrinIndex
-from django.db.models import DateTimeField, F, Field, Func, Q, Subquery, UniqueConstraint
+from django.db.models import (
+    DateTimeField,
+    F,
+    Field,
+    Func,
+    Q,
+    Subquery,
+    UniqueConstraint,
+    UUIDField,
+)
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Coalesce
 
@@ -45,8 +55,13 @@ _ENDS_OF_TIME: Final = ("'-infinity'::timestamptz", "'infinity'::timestamptz")
 _ENDS_OF_NUMBERS: Final = (f"({-(2**63)})::bigint", f"{2**63 - 1}::bigint")
 
 
+_ENDS_OF_IDS: Final = (f"'{UUID(int=0)}'::uuid", f"'{UUID(int=2**128 - 1)}'::uuid")
+
+
 def _ends(column: Field[Any, Any]) -> tuple[str, str]:
-    return _ENDS_OF_TIME if isinstance(column, DateTimeField) else _ENDS_OF_NUMBERS
+    if isinstance(column, DateTimeField):
+        return _ENDS_OF_TIME
+    return _ENDS_OF_IDS if isinstance(column, UUIDField) else _ENDS_OF_NUMBERS
 
 
 # Lists whose tables have an index over this time each.
@@ -148,7 +163,13 @@ def near(rows: QuerySet[Any], *, key: str, is_descending: bool) -> QuerySet[Any]
     order = f"-{key}" if is_descending else key
     every = rows.model._default_manager.order_by(order).values(key)  # noqa: SLF001 - likewise
     last = Subquery(every[NEAR_ROWS - 1 : NEAR_ROWS])
-    return rows.filter(**{f"{key}__{'gte' if is_descending else 'lte'}": last})
+    meta = rows.model._meta  # noqa: SLF001 - likewise
+    field = meta.get_field(key)
+    assert isinstance(field, Field)
+    compare, other = ("gte", "lte") if is_descending else ("lte", "gte")
+    # The other end keeps nothing out, as above.
+    end = Func(template=_ends(field)[1 if is_descending else 0], output_field=field)
+    return rows.filter(**{f"{key}__{compare}": last, f"{key}__{other}": end})
 
 
 def found_first(

@@ -11,7 +11,15 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from scheduler_app.models import TaskInstance
-from scheduler_app.queries import attempts, filters, lens, nouns, run_attempts, task_instances
+from scheduler_app.queries import (
+    attempts,
+    filters,
+    lens,
+    newest,
+    nouns,
+    run_attempts,
+    task_instances,
+)
 from scheduler_app.queries.list_filter import Lens, ListFilter
 from scheduler_app.queries.scope import EVERYTHING, NOTHING
 from tests import factories
@@ -103,6 +111,57 @@ def test_a_reason_narrows_the_filtered_half_and_no_count() -> None:
         aside = [row.filter_code for row in page.rows if row.is_filtered]
         assert aside == ["ghost_no_record"]
         assert len(page.rows) == lens.rows_in(page.counts, asked)
+
+
+FOUND_ASIDE = [(noun, kind) for noun, kind in NOUNS if kind.KNOWN_ASIDE]
+
+
+@pytest.mark.parametrize(("noun", "kind"), FOUND_ASIDE, ids=lambda one: getattr(one, "name", ""))
+def test_what_was_set_aside_is_the_same_however_it_is_found(
+    noun: lens.Noun[Any], kind: type[ListFilter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the order of the list, and by the index over what was set aside, near its end and beyond."""
+    aside = {
+        "filter_code": "removed_from_flow",
+        "filtered_at": factories.at(1),
+        "filter_detail": {},
+    }
+    if noun is run_attempts.NOUN or noun is task_instances.NOUN:
+        some = noun.model._default_manager.order_by("id").values("id")[1::2]
+        noun.model._default_manager.filter(id__in=[one["id"] for one in some]).update(**aside)
+    whole = everything(noun, kind(filtered=Lens.ALL))
+    assert any(row.is_filtered for row in whole)
+    narrowed: list[dict[str, Any]] = [{}, {"why": (whole_code(whole),)}]
+    for name in kind.KNOWN_ASIDE:
+        choices = kind.parameters()[name].choices
+        seen = {getattr(row, name) for row in whole} - {None}
+        values = [value for value in seen if not choices or value in choices]
+        narrowed += [{name: (value,)} for value in values[:2]]
+        narrowed += [{name: (choices[-1] if choices else 900 if name in NUMBERS else "none",)}]
+    asked = [
+        kind(filtered=view, order=order, limit=3, **given)
+        for given in narrowed
+        for view in (Lens.ALL, Lens.ONLY)
+        for order in ("id", "-id")
+    ]
+    with monkeypatch.context() as without:
+        without.setattr(ListFilter, "is_found_aside", False)
+        wanted = [everything(noun, each) for each in asked]
+    lens._reading.cache_clear()
+    monkeypatch.setattr(newest, "NEAR_ROWS", 5)
+    for each, rows in zip(asked, wanted, strict=True):
+        assert everything(noun, each) == rows, each
+    assert sum(each.is_found_aside for each in asked) > len(asked) / 2
+    lens._reading.cache_clear()
+
+
+NUMBERS = {"shard", "map_index"}
+
+
+def whole_code(rows: list[Any]) -> str:
+    """A reason that one of these rows has."""
+    code: str = next(row.filter_code for row in rows if row.is_filtered)
+    return code
 
 
 ORDERS = [

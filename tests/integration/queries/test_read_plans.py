@@ -87,6 +87,15 @@ LISTS: Final[dict[str, tuple[Any, ListFilter]]] = {
     "failed attempts": (attempts, AttemptFilter(limit=100, outcome=("failed",))),
     "newest ended attempts": (attempts, AttemptFilter(limit=100, order="-ended_at")),
     "filtered attempts": (attempts, AttemptFilter(limit=100, filtered=Lens.ONLY)),
+    # Of all flows that may have lost ones: of a single one, it may be that it has none.
+    "filtered attempts of flows": (
+        attempts,
+        AttemptFilter(limit=100, filtered=Lens.ONLY, flow_id=("history_7", "history_8")),
+    ),
+    "attempts that were replaced": (
+        attempts,
+        AttemptFilter(limit=100, why=("superseded_by_redispatch",), filtered=Lens.ONLY),
+    ),
     "runs": (runs, RunFilter(limit=100)),
     "newest started runs": (runs, RunFilter(limit=100, order="-started_at")),
     "run attempts": (run_attempts, RunAttemptFilter(limit=100)),
@@ -144,6 +153,24 @@ OF_NOTHING: Final[dict[str, tuple[Any, ListFilter]]] = {
         for view in Lens
     },
 }
+# The same of what was set aside: looked for near the end first, and then in the index over all of it.
+NOTHING_ASIDE: Final[dict[str, tuple[Any, ListFilter]]] = {
+    **{
+        f"{name}, filtered={view.value}": (
+            module,
+            asked.evolve(filtered=view),
+        )
+        for view in (Lens.ALL, Lens.ONLY)
+        for name, module, asked in (
+            ("attempts of a task", attempts, AttemptFilter(task_id=("none_such",))),
+            ("deferred attempts", attempts, AttemptFilter(outcome=("deferred",))),
+            ("skipped ones", task_instances, TaskInstanceFilter(state=("skipped",))),
+            ("task instances of a task", task_instances, TaskInstanceFilter(task_id=("none",))),
+            ("events of a verdict", executor_events, EventFilter(verdict=("ghost",))),
+        )
+    },
+    "attempts of a reason": (attempts, AttemptFilter(why=("ghost_run",), filtered=Lens.ONLY)),
+}
 TOO_MANY: Final[dict[str, tuple[Any, ListFilter]]] = {
     "task instances by task": (task_instances, TaskInstanceFilter(order="task_id")),
     "task instances by priority": (task_instances, TaskInstanceFilter(order="-priority")),
@@ -182,6 +209,10 @@ def test_lists_touch_a_bounded_part_of_the_history(monkeypatch: pytest.MonkeyPat
             for query in captured
             for fault in _faults(query["sql"], at_most=NOTHING_VISITED_MAX)
         ]
+    for name, (module, asked) in NOTHING_ASIDE.items():
+        with CaptureQueriesContext(connection) as captured:
+            assert module.page(asked, EVERYTHING).rows == (), name
+        faults += [f"{name}: {fault}" for query in captured for fault in _faults(query["sql"])]
     for name, (module, asked) in TOO_MANY.items():
         with (
             CaptureQueriesContext(connection) as captured,
