@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from django.db.models import Q
 
-from scheduler_app.models import FlowVersion, Run, TakeOverItem, TriggeredRun
+from scheduler_app.models import Attempt, FlowVersion, Run, TakeOverItem, TriggeredRun
 from scheduler_app.queries import reviewed as reviewed_marks
 from scheduler_app.queries import shown
 from scheduler_app.queries.group_tasks import tasks_of
@@ -793,6 +793,28 @@ def _records_beside_runs_of(flow_ids: tuple[str, ...]) -> Q:
     return Q(noun=visibility.FLOW, flow_id__in=flow_ids)
 
 
+def _records_of_attempts(attempt_ids: tuple[UUID, ...]) -> Q:
+    return _records_about(attempt_ids) | _current_at(attempt_ids)
+
+
+def _records_about(attempt_ids: tuple[UUID, ...]) -> Q:
+    nouns = (visibility.ATTEMPT, visibility.EXECUTOR_EVENT)
+    return Q(noun__in=nouns, attempt_id__in=attempt_ids)
+
+
+def _current_at(attempt_ids: tuple[UUID, ...]) -> Q:
+    # By the attempt's own word: no index knows which attempt a task instance is at.
+    owners = Attempt.objects.filter(id__in=attempt_ids).values("ti_id")
+    return Q(noun=visibility.TASK_INSTANCE, attempt_id__in=attempt_ids, ti_id__in=owners)
+
+
+def _records_of_kinds(kinds: tuple[str, ...]) -> Q:
+    kept = Q(kind__in=kinds)
+    if {*kinds} & {kind.value for kind in states.AttemptKind}:
+        return kept
+    return kept & ~Q(noun=visibility.ATTEMPT)  # nobody then looks for one among all of them
+
+
 def _possibly_doubled(values: tuple[str, ...]) -> Q:
     """User code ran although its result does not count: what it wrote may be there twice.
 
@@ -829,10 +851,10 @@ class RecordFilter(ListFilter):
     run: tuple[int, ...] = field(default=(), metadata=number_of("run_id"))
     ti: tuple[int, ...] = field(default=(), metadata=number_of("ti_id"))
     task_id: tuple[str, ...] = field(default=(), metadata=text_of("task_id"))
-    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_of("attempt_id"))
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_by(_records_of_attempts))
     hostname: tuple[str, ...] = field(default=(), metadata=text_of("hostname"))
     shard: tuple[int, ...] = field(default=(), metadata=number_of("shard"))
-    kind: tuple[str, ...] = field(default=(), metadata=text_of("kind"))
+    kind: tuple[str, ...] = field(default=(), metadata=text_by(_records_of_kinds))
     reviewed: tuple[str, ...] = field(
         default=(),
         metadata=choice_by(_reviewed_records, reviewed_marks.STATES),
@@ -844,15 +866,17 @@ class RecordFilter(ListFilter):
     at_lte: datetime | None = field(default=None, metadata=moment("at__lte"))
 
     def parts(self) -> tuple[ListFilter, ...]:
-        """Of a flow: what belongs to its runs, and the flow itself."""
-        if not self.flow_id:
-            return (self,)
+        """Of a flow: what belongs to its runs, and the flow itself. Of an attempt: it, and who is at it."""
         given = {one.name: getattr(self, one.name) for one in fields(self)}
-        return _RecordsInRuns(**given), _RecordsBesideRuns(**given)
+        if self.attempt_id:
+            return _RecordsAboutAttempts(**given), _RecordsAtAttempts(**given)
+        if self.flow_id:
+            return _RecordsInRuns(**given), _RecordsBesideRuns(**given)
+        return (self,)
 
     def shown_parts(self) -> tuple[ListFilter, ...]:
         """Both halves apart: current records have their time from one index, others from another."""
-        if not self.flow_id:
+        if not self.flow_id and not self.attempt_id:
             return self.parts()
         return tuple(half for part in self.parts() for half in part.apart())
 
@@ -884,3 +908,17 @@ class _RecordsBesideRuns(RecordFilter):
     """Of the records that are asked for, the flows themselves."""
 
     flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_records_beside_runs_of))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecordsAboutAttempts(RecordFilter):
+    """Of the records that are asked for, the attempts and what was heard of them."""
+
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_by(_records_about))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecordsAtAttempts(RecordFilter):
+    """Of the records that are asked for, the task instances that are at the attempts."""
+
+    attempt_id: tuple[UUID, ...] = field(default=(), metadata=uuid_by(_current_at))

@@ -443,6 +443,8 @@ def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way
     # Current rows have no time at which they were set aside.
     if by.column == "filtered_at" and asked.filtered is not Lens.ONLY:
         return (_Way.SORTED,)
+    if by.column == "filtered_at" and by.is_descending and len(asked.parts()) == 1:
+        return (_Way.PLAIN,)  # as the indexes over it have it
     if newest.is_timed(noun.model, by.column):
         return (_Way.NARROWED, _Way.REST) if by.is_nullable else (_Way.NARROWED,)
     if by.column == noun.key and newest.bounds_an_interval(noun.model, asked.narrowing()):

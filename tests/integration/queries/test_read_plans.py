@@ -54,7 +54,7 @@ NOTHING_VISITED_MAX: Final = (
     4_000  # the filtered rows, and what an index over times may be wrong about
 )
 REFUSED_ABOVE: Final = 20_000  # rows in an order that no index has
-SORTED_MAX: Final = 2_000
+SORTED_MAX: Final = 3_500  # all that was set aside, which may be put in the order of its runs
 NOW: Final = timezone.now()
 # Far from both ends of the history.
 INTERVAL: Final = (NOW - timedelta(minutes=104), NOW - timedelta(minutes=100))
@@ -145,6 +145,15 @@ OF_NOTHING: Final[dict[str, tuple[Any, ListFilter]]] = {
     "callbacks": (attempts, AttemptFilter(kind=("callback",))),
     "callbacks about failures": (attempts, AttemptFilter(callback_on=("on_failure",))),
     "frozen runs": (runs, RunFilter(state=("frozen",))),
+    "records of an attempt": (records, RecordFilter(attempt_id=(UUID(int=7),))),
+    "records of both kinds of an attempt": (
+        records,
+        RecordFilter(filtered=Lens.ALL, attempt_id=(UUID(int=7),)),
+    ),
+    "filtered records of a run": (
+        records,
+        RecordFilter(filtered=Lens.ONLY, run_id=("none_such",)),
+    ),
     **{
         f"records of a flow, filtered={view.value}": (
             records,

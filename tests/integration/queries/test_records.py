@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -141,10 +142,12 @@ def test_records_of_flows_are_those_of_their_runs_and_the_flows_themselves() -> 
             ({"task_id": ("a",)}, lambda row: row.task_id == "a"),
             ({"at_gte": factories.at(4)}, lambda row: row.at and row.at >= factories.at(4)),
         ):
-            asked = RecordFilter(flow_id=flow_ids, limit=4, **narrowed)
+            asked = RecordFilter(flow_id=flow_ids, limit=9, **narrowed)
             kept = [row for row in of_flows if is_kept(row)]
             codes = Counter(row.filter_code for row in kept if row.is_filtered)
             for (view, order), every in whole.items():
+                if order and narrowed:
+                    continue  # each order once is enough
                 shown = everything(records.NOUN, asked.evolve(filtered=view, order=order))
                 wanted = [row for row in every if row.flow_id in flow_ids and is_kept(row)]
                 assert shown == wanted, (asked, view, order)
@@ -156,6 +159,32 @@ def test_records_of_flows_are_those_of_their_runs_and_the_flows_themselves() -> 
         assert {row.key for row in everything(records.NOUN, why)} == {
             row.key for row in of_flows if row.filter_code in (None, "superseded_by_retry")
         }
+
+
+def test_records_of_attempts_and_kinds_are_those_of_the_whole_list() -> None:
+    fill()
+    factories.make_event(attempt_id=uuid.uuid4())  # of no attempt that there is
+    whole = {
+        view: everything(records.NOUN, RecordFilter(filtered=view, limit=500)) for view in Lens
+    }
+    attempt_ids = {row.attempt_id for row in whole[Lens.ALL]} - {None}
+    assert {row.noun for row in whole[Lens.ALL] if row.attempt_id} == {
+        *("attempt", "task_instance", "executor_event")
+    }
+    some = sorted(attempt_ids)[:3]
+    kinds = {row.kind for row in whole[Lens.ALL]} - {None}
+    assert len(kinds) > 4
+    for view, rows in whole.items():
+        for ids in (*((one,) for one in attempt_ids), tuple(some), (uuid.uuid4(),)):
+            asked = RecordFilter(filtered=view, attempt_id=ids, limit=2)
+            kept = [row for row in rows if row.attempt_id in ids]
+            assert everything(records.NOUN, asked) == kept, asked
+            counts = lens.counts(records.NOUN, asked, EVERYTHING)
+            assert counts.total == sum(row.attempt_id in ids for row in whole[Lens.ALL])
+        for wanted in (*((one,) for one in kinds), ("task", "manual"), ("none",)):
+            asked = RecordFilter(filtered=view, kind=wanted, limit=7)
+            kept = [row for row in rows if row.kind in wanted]
+            assert everything(records.NOUN, asked) == kept, asked
 
 
 def test_the_halves_of_a_list_in_parts_are_counted_up_to_the_same_limit(
