@@ -35,10 +35,14 @@ def with_callbacks(name: str) -> LiteralString:
 
 
 @cache
-def bringing(statement: LiteralString, *, results: bool, items: bool) -> LiteralString:
+def bringing(
+    statement: LiteralString, *, results: bool = False, items: bool = False, by_task: bool = False
+) -> LiteralString:
     """The claim, bringing along what is near: results of tasks, elements of lists, or both.
 
-    A text for each: what is not asked for costs nothing, and a query costs by the tables that it names.
+    ``by_task``: results, as what is claimed turns out to need them. A text for each: what is not asked for
+    costs nothing, and a query costs by the tables that it names.
     """
     asked = (load("near_results") if results else "") + (load("near_items") if items else "")
+    asked += load("near_by_task") if by_task else ""
     return statement.replace(NEAR, asked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import class_row, dict_row, tuple_row
@@ -92,9 +92,11 @@ class Claim:
 class Near:
     """Where a worker expects its next claim to be, and what it will then ask for."""
 
-    run_id: int
-    task_ids: tuple[str, ...]  # for their results
-    item_ids: tuple[str, ...]  # for the element of their result at its own map index
+    run_id: int = 0
+    task_ids: tuple[str, ...] = ()  # for their results
+    item_ids: tuple[str, ...] = ()  # for the element of their result at its own map index
+    # Instead of all that, wherever it is: by task, those whose results it needed before.
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +221,12 @@ def claim(
     """
     statement = sql.with_callbacks("claim_attempt") if callbacks else sql.load("claim_attempt")
     if near is not None:
-        statement = sql.bringing(statement, results=bool(near.task_ids), items=bool(near.item_ids))
+        statement = sql.bringing(
+            statement,
+            results=bool(near.task_ids),
+            items=bool(near.item_ids),
+            by_task=bool(near.needs),
+        )
     with connection.cursor(row_factory=class_row(Claim)) as cursor:
         cursor.execute(
             statement,
@@ -241,6 +248,8 @@ def claim(
 
 
 def _named(near: Near) -> dict[str, Any]:
+    if near.needs:
+        return {"near_needs": Jsonb(near.needs)}
     named: dict[str, Any] = {"near_run": near.run_id}
     if near.task_ids:
         named["near_tasks"] = list(near.task_ids)

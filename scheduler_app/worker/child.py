@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -27,12 +28,38 @@ if TYPE_CHECKING:
     from scheduler_app.transitions.attempt import Claim, Near
 
 PR_SET_PDEATHSIG: Final = 1
+NEEDS_MAX: Final = 16  # tasks; they are sent along with claims
 # What the environment of ``up`` holds and user code has no business with.
 _KEPT_BACK: Final = re.compile(
     r".*_URL|PG[A-Z]+|DAYLIGHT_.*(SECRET|PASSWORD|TOKEN|KEY).*", re.IGNORECASE
 )
 
 logger = logging.getLogger(__name__)
+
+
+class Needs:
+    """Which results the tasks of one flow needed when they ran here; of the flow that ran last."""
+
+    def __init__(self) -> None:
+        self._flow_id = ""
+        self._by_task: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+
+    def note(self, flow_id: str, task_id: str, needed: tuple[str, ...]) -> None:
+        """The task needed these, which may be none."""
+        if flow_id != self._flow_id:
+            self._flow_id = flow_id
+            self._by_task.clear()
+        if not needed:
+            self._by_task.pop(task_id, None)
+            return
+        self._by_task[task_id] = needed
+        self._by_task.move_to_end(task_id)
+        if len(self._by_task) > NEEDS_MAX:
+            self._by_task.popitem(last=False)
+
+    def known(self) -> dict[str, tuple[str, ...]]:
+        """By task, those that needed some."""
+        return {**self._by_task}
 
 
 class Child:
@@ -48,7 +75,8 @@ class Child:
         self.guard = Guard(at.folder)
         self.loaded: set[str] = set()  # digests of bundles whose code has run here
         self.needed: Near | None = None  # by what ran last
-        self.near: Near | None = None  # by the last two alike: the next one may be their sibling
+        self.near: Near | None = None  # what the next one is expected to need
+        self.needs = Needs()
         self._environment = {**_raw(os.environ)}  # as the system has it
         self._folder = os.getcwd()
 

@@ -318,7 +318,13 @@ def _call(
             task.timeout_s,
         )
     near = _near(claimed, needed, place, hidden, items)
-    me.needed, me.near = near, near if near == me.needed else None
+    me.needs.note(claimed.flow_id, claimed.task_id, near.task_ids if near is not None else ())
+    if near is not None and near == me.needed:
+        me.near = near  # the last two were siblings: the next one may be another
+    else:  # a task of this flow, if anything, which has run here for another run
+        needs = me.needs.known()
+        me.near = Near(needs=needs) if needs else None
+    me.needed = near
     return came_to
 
 

@@ -273,3 +273,62 @@ def test_a_list_that_became_something_else_breaks_no_claim(workshop: Workshop) -
 
     workshop.fork(body).outcome()
     assert [Attempt.objects.get(pk=one.attempt_id).state for one in messages[:3]] == ["ended"] * 3
+
+
+CHAIN = f"""{HEAD}
+@task
+def a():
+    return [1]
+
+@task
+def b(value):
+    return [*value, 2]
+
+@task
+def c(value):
+    return [*value, 3]
+
+@flow
+def f():
+    c(b(a()))
+"""
+
+
+def test_a_task_of_another_run_gets_what_it_needed_in_the_last_one_with_its_claim(
+    workshop: Workshop,
+) -> None:
+    version = workshop.flow(CHAIN)
+    runs = [workshop.run(version) for _ in range(2)]
+
+    messages = [workshop.issue(run_id, task_id) for run_id in runs for task_id in "abc"]
+
+    def body() -> None:
+        _execute(workshop, messages[:3])
+        pytest.MonkeyPatch().setattr(execute, "seen_results", _refuse)
+        _execute(workshop, messages[3:])
+
+    workshop.fork(body).outcome()
+    assert _results(messages) == [[1], [1, 2], [1, 2, 3]] * 2
+
+
+def test_what_a_task_of_another_flow_needs_is_asked_for(workshop: Workshop) -> None:
+    other = CHAIN.replace("def f():", "def g():").replace("c(b(a()))", "b(c(a()))")
+    runs = [workshop.run(workshop.flow(source)) for source in (CHAIN, other, CHAIN)]
+    orders = ["abc", "acb", "abc"]
+    messages = [
+        workshop.issue(run_id, task_id)
+        for run_id, order in zip(runs, orders, strict=True)
+        for task_id in order
+    ]
+    workshop.fork(lambda: _execute(workshop, messages)).outcome()
+    assert _results(messages) == [
+        [1],
+        [1, 2],
+        [1, 2, 3],
+        [1],
+        [1, 3],
+        [1, 3, 2],
+        [1],
+        [1, 2],
+        [1, 2, 3],
+    ]
