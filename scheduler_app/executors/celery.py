@@ -151,6 +151,12 @@ class CeleryExecutor:
         self._app.close()
 
 
+def is_pushed(app: celery.Celery) -> bool:
+    """Whether the broker sends without being asked."""
+    transport: Any = app.connection_for_read().transport
+    return bool(transport.driver_type == "amqp")
+
+
 def _waiting(queue: str, raw: bytes) -> Waiting | None:
     """The delivery that a stored message is; null for a stranger's."""
     try:

@@ -20,15 +20,15 @@ from uuid import UUID
 from celery.concurrency.base import BasePool
 from celery.worker import state
 
-from scheduler_app.executors.celery import QUEUE_PREFIX, CeleryExecutor
+from scheduler_app.executors.celery import QUEUE_PREFIX, CeleryExecutor, is_pushed
 from scheduler_app.transitions.attempt import Message
-from scheduler_app.worker.mouth import is_pushed, mouth
+from scheduler_app.worker.mouth import mouth
 from scheduler_app.worker.pool import Pool, PoolChild
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler_app.worker.tasks import WitnessedRequest
+    from scheduler_app.worker.tasks import Taken
 
 TURN_S: Final = 0.5
 QUICK_S: Final = (
@@ -47,10 +47,10 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         super().__init__(*args, **kwargs)
         self._hub: Any = None
         self._is_pushed = is_pushed(self.app)  # then the broker decides what is here
-        self._requests: dict[str, WitnessedRequest] = {}  # by attempt id: with a child
-        self._waiting: deque[tuple[float, WitnessedRequest]] = deque()  # since when for a child
+        self._taken: dict[str, Taken] = {}  # by attempt id: with a child
+        self._waiting: deque[tuple[float, Taken]] = deque()  # since when for a child
+        self._is_timed = False  # whether somebody will look at how long they have waited
         self._began: dict[str, float] = {}  # by attempt id, what the children are at
-        self._is_looked_after = False  # whether the loop will look at what waits
         self._was_quick = False  # what ended last
         self._is_ending = False
         self._wake_read, self._wake_write = socket.socketpair()
@@ -95,6 +95,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
     def register_with_event_loop(self, loop: Any) -> None:
         """The loop hears the children; called with each new connection to the broker."""
         self._hub = loop
+        self._is_timed = False  # a timer of the connection before may be gone
         loop.add_reader(self._wake_read.fileno(), self._woken)
         for child in self._watched.values():
             loop.add_reader(child.channel.fileno(), self._children.hear, child)
@@ -112,11 +113,12 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         if self._waiting:
             logger.info("deliveries are dropped", extra={"deliveries": len(self._waiting)})
         self._waiting.clear()
+        self._is_timed = False
 
     def on_close(self) -> None:
         """What no child has is with the broker again."""
         self._is_ending = True
-        self._send_back([request for _, request in self._waiting])
+        self._send_back([taken for _, taken in self._waiting])
         self._waiting.clear()
 
     def on_stop(self) -> None:
@@ -140,73 +142,70 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
                 os.kill(child.pid, signal.SIGKILL)
         self.on_stop()
 
-    # -- asked by requests --------------------------------------------------------------------
+    # -- told by the consumer -----------------------------------------------------------------
 
-    def execute(self, request: WitnessedRequest) -> None:
-        """A child has the request, or it waits for one."""
-        self._waiting.append((time.monotonic(), request))
+    def execute(self, taken: Taken) -> None:
+        """A child has the delivery, or it waits for one."""
+        state.reserved_requests.add(taken)  # which Celery counts before it asks for another
+        self._waiting.append((time.monotonic(), taken))
         self._feed()
-        self._look_later()
+        self._time_waiting()
 
     # -- children -----------------------------------------------------------------------------
 
     def _feed(self) -> None:
         while self._waiting and self._children.room():
-            _, request = self._waiting.popleft()
-            attempt_id = str(request.id)
-            self._requests[attempt_id] = request
-            self._began[attempt_id] = time.monotonic()
-            pid = self._children.execute(list(request.args))
+            _, taken = self._waiting.popleft()
+            self._taken[taken.id] = taken
+            self._began[taken.id] = time.monotonic()
+            self._children.execute(taken.arguments)
+            state.active_requests.add(taken)  # which Celery keeps when it loses the broker
             mouth().swallows()
-            request.on_accepted(pid, time.monotonic())  # type: ignore[arg-type]  # the stub says str
+            taken.acknowledge()
 
     def _over(self, attempt_id: str, *, is_well: bool) -> None:
         began = self._began.pop(attempt_id, float("-inf"))
         self._was_quick = is_well and time.monotonic() - began < QUICK_S
-        request = self._requests.pop(attempt_id, None)
-        if request is not None:
-            state.task_ready(
-                request
-            )  # well or not: its book of successes is for late acknowledgements
+        taken = self._taken.pop(attempt_id, None)
+        if taken is not None:
+            _let_go(taken)
         mouth().is_through()
-        if self._waiting and self._hub is not None:
-            self._hub.call_soon(self._feed)
+        self._feed()
+
+    def _time_waiting(self) -> None:
+        if self._waiting and not self._is_timed and self._hub is not None:
+            self._is_timed = True
+            due = self._waiting[0][0] + WAIT_MAX_S
+            self._hub.call_later(max(0.0, due - time.monotonic()), self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         """What has waited too long for a child is for other workers, or for later."""
+        self._is_timed = False
         due = time.monotonic() - WAIT_MAX_S
-        left: list[WitnessedRequest] = []
+        left: list[Taken] = []
         while self._waiting and self._waiting[0][0] <= due:
             left.append(self._waiting.popleft()[1])
         self._send_back(left)
-        self._is_looked_after = False
-        self._look_later()
+        self._time_waiting()
 
-    def _look_later(self) -> None:
-        """What waits for a child now is looked at when the first of them has waited long enough."""
-        if self._waiting and not self._is_looked_after and self._hub is not None:
-            self._is_looked_after = True
-            in_s = self._waiting[0][0] + WAIT_MAX_S - time.monotonic()
-            self._hub.call_later(max(0.0, in_s), self._give_up_waiting)
-
-    def _send_back(self, requests: Sequence[WitnessedRequest]) -> None:
-        """The requests are with the broker again; what it does not take, the scheduler misses soon."""
-        if not requests:
+    def _send_back(self, deliveries: Sequence[Taken]) -> None:
+        """The deliveries are with the broker again; what it does not take, the scheduler misses soon."""
+        if not deliveries:
             return
         sender = CeleryExecutor(self.app)
-        for request in requests:
-            attempt_id, ti_id, fence, token, identity = request.args
+        for taken in deliveries:
+            attempt_id, ti_id, fence, token, identity = taken.arguments
             message = Message(
                 attempt_id=UUID(attempt_id),
                 ti_id=ti_id,
                 run_id=0,
                 fence=fence,
                 lease_token=token,
-                queue=str(request.delivery_info["routing_key"]).removeprefix(QUEUE_PREFIX),
+                queue=taken.queue.removeprefix(QUEUE_PREFIX),
             )
             sender.publish([message], identity=identity)
-            state.task_ready(request)
-        logger.info("deliveries went back", extra={"deliveries": len(requests)})
+            _let_go(taken)
+        logger.info("deliveries went back", extra={"deliveries": len(deliveries)})
 
     def _watch(self, child: PoolChild) -> None:
         self._watched[child.pid] = child
@@ -233,6 +232,11 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
                 with contextlib.suppress(OSError):
                     os.close(fd)
         self._wake_write.close()
+
+
+def _let_go(taken: Taken) -> None:
+    state.active_requests.discard(taken)
+    state.reserved_requests.discard(taken)
 
 
 def _note(*_: object) -> None:

@@ -12,11 +12,11 @@ from celery.worker import state
 from celery.worker.worker import WorkController
 from django.conf import settings
 
-from scheduler_app.executors.celery import CARRIER, CeleryExecutor, broker_queue
+from scheduler_app.executors.celery import CARRIER, CeleryExecutor, broker_queue, is_pushed
 from scheduler_app.worker import redis_many
 from scheduler_app.worker.appetite import Appetite
 from scheduler_app.worker.celery_pool import ChildPool
-from scheduler_app.worker.mouth import Mouth, OneAtATime, is_pushed, mouth, set_mouth
+from scheduler_app.worker.mouth import Mouth, OneAtATime, mouth, set_mouth
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class CeleryConsumer:
-    """What waits stays in the broker; a stop gives nothing back, since nothing was fetched ahead."""
+    """What waits stays in the broker, but for a few deliveries while all is quick, which a stop gives back."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery.worker.consumer import Consumer
 
+from scheduler_app.executors.celery import is_pushed
+from scheduler_app.worker.tasks import taking
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -110,10 +113,9 @@ class OneAtATime(Consumer):  # type: ignore[misc,unused-ignore] # the stubs diff
             for queue in self.app.amqp.queues.consume_from.values():
                 queue.no_ack = True
 
-
-def is_pushed(app: Any) -> bool:
-    """Whether the broker sends without being asked."""
-    return bool(app.connection_for_read().transport.driver_type == "amqp")
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
+        """Deliveries go to the pool at once."""
+        return taking(self, super().create_task_handler(*args, **kwargs))
 
 
 _mouth: Mouth | None = None

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scheduler_app.executors.local_wire import Lines, TooLong, line_of
@@ -180,9 +180,9 @@ class Pool:
             return  # nothing was asked of it; user code found its way to the channel
         try:
             said = json.loads(line)
-            error = said.pop("broke", None)
-            outcome = None if error is not None else Outcome(**said)
-        except (ValueError, TypeError, AttributeError):
+            error = said["broke"] if isinstance(said, dict) else None
+            outcome = Outcome.of_list(said) if error is None else None
+        except (ValueError, TypeError, LookupError):
             error, outcome = f"the child said {line[:200]!r}", None
         if outcome is None:
             witness().broke(child.pid, attempt_id, str(error))
@@ -243,9 +243,10 @@ def _serve(channel: socket.socket) -> None:
             channel.sendall(line_of(_execute(delivery)))
 
 
-def _execute(delivery: list[Any]) -> dict[str, Any]:
+def _execute(delivery: list[Any]) -> list[Any] | dict[str, Any]:
+    """The fields of the outcome in their order, or what broke."""
     try:
-        return asdict(execute_delivery(*delivery))
+        return execute_delivery(*delivery).as_list()
     except BaseException as error:
         # This product's own code, since user code cannot end here.
         logger.exception("a delivery broke")

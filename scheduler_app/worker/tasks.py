@@ -1,22 +1,21 @@
 """The one Celery task, and how the main process of a worker passes its deliveries to the pool.
 
-Celery's own tracing, results and retries are left out: the child calls ``execute_delivery`` and the
-pool tells the witness of each step. So nothing of a task's fate hangs on Celery.
+Celery's own requests, tracing, results and retries are left out: a message that is a delivery goes to the
+pool as it comes, the child calls ``execute_delivery`` and the pool tells the witness of each step. So
+nothing of a task's fate hangs on Celery.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import Task, shared_task
-from celery.worker import state
-from celery.worker.request import Request
 
 from scheduler_app.executors import delivery
-from scheduler_app.executors.celery import TASK_NAME
+from scheduler_app.executors.celery import TASK_NAME, is_pushed
 from scheduler_app.worker.execute import execute_delivery
-from scheduler_app.worker.mouth import is_pushed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class AttemptTask(Task[Any, Any]):
-    """Acknowledged early, without result or retry; its messages are handled by ``strategy``."""
+    """Without result or retry. What comes as far as its ``strategy`` is no delivery."""
 
     acks_late = False
     ignore_result = True
@@ -46,55 +45,58 @@ def execute_attempt(attempt_id: str, ti_id: int, fence: int, token: int, identit
     return execute_delivery(attempt_id, ti_id, fence, token, identity)
 
 
-class WitnessedRequest(Request):
-    """One delivery on its way through the pool; acknowledged as soon as a child has it."""
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Taken:
+    """One delivery on its way to a child; a Celery request, as far as Celery asks for one."""
 
-    def execute_using_pool(self, pool: Any, **_: Any) -> Any:
-        """The delivery goes to a child, as soon as one is free."""
-        children: ChildPool = pool
-        children.execute(self)
+    id: str  # of the attempt
+    arguments: list[Any]
+    queue: str  # the broker's name of it
+    acknowledge: Callable[[], None]  # as soon as a child has it
+
+
+def taking(consumer: Any, ordinary: Callable[[Any], None]) -> Callable[[Any], None]:
+    """How a consumer handles a message: a delivery goes to the pool, anything else the ``ordinary`` way."""
+    pool: ChildPool = consumer.pool
+    # Where the broker keeps no book of what was taken, there is nothing to strike off.
+    is_booked = is_pushed(consumer.app)
+
+    def take(message: Any) -> None:
+        if not is_delivery(message):
+            ordinary(message)
+            return
+
+        def acknowledge() -> None:
+            if is_booked:
+                message.ack_log_error(logger, consumer.connection_errors)
+
+        arguments = message.payload[0]
+        queue = str(message.delivery_info["routing_key"])
+        pool.execute(Taken(arguments[0], arguments, queue, acknowledge))
+
+    return take
 
 
 def strategy(task: Task[Any, Any], app: Celery, consumer: Any, **_: Any) -> Callable[..., None]:
-    """How the consumer handles a message of the task: checks it, and hands it to the pool."""
-    # Where the broker keeps no book of what was taken, there is nothing to strike off.
+    """How the consumer handles a message that bears the task's name and is no delivery: it is refused."""
     is_booked = is_pushed(app)
 
-    def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **_: Any) -> None:
-        if not is_delivery(message):
-            # It would only come again.
-            logger.error("a message is not a delivery", extra={"body": repr(message.body)[:200]})
-            if is_booked:
-                reject(logger, consumer.connection_errors, False)
-            return
-        request = WitnessedRequest(
-            message,
-            on_ack=ack if is_booked else _nothing,
-            on_reject=reject if is_booked else _nothing,
-            app=app,
-            hostname=consumer.hostname,
-            task=task,
-            connection_errors=consumer.connection_errors,
-            body=message.body,
-            headers=message.headers,
-            decoded=False,
-        )
-        state.task_reserved(request)
-        for callback in callbacks or ():
-            callback(request)
-        consumer.on_task_request(request)
+    def refuse(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **_: Any) -> None:
+        # It would only come again.
+        logger.error("a message is not a delivery", extra={"body": repr(message.body)[:200]})
+        if is_booked:
+            reject(logger, consumer.connection_errors, False)
 
-    return handle
-
-
-def _nothing(*_: Any) -> None:
-    return
+    return refuse
 
 
 def is_delivery(message: Any) -> bool:
     """Whether the message carries what a delivery carries, and nothing else."""
     try:
+        headers = message.headers
+        if headers["task"] != TASK_NAME:
+            return False
         args, kwargs, _ = message.payload
-        return bool(delivery.is_delivery(args) and message.headers["id"] == args[0] and not kwargs)
+        return bool(delivery.is_delivery(args) and headers["id"] == args[0] and not kwargs)
     except Exception:  # noqa: BLE001 - whatever a stranger's message makes of this
         return False

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_app.executors.celery import TASK_NAME
 from scheduler_app.executors.delivery import arguments
 from scheduler_app.transitions.attempt import Message
 from scheduler_app.worker.tasks import is_delivery
@@ -18,7 +19,7 @@ GOOD = [ID, 1, 2, 3, "identity"]
 
 def _message(args: Any, *, task_id: Any = ID, kwargs: Any = None, parts: int = 3) -> Any:
     payload = [args, kwargs or {}, {}][:parts]
-    return SimpleNamespace(payload=payload, headers={"id": task_id})
+    return SimpleNamespace(payload=payload, headers={"id": task_id, "task": TASK_NAME})
 
 
 def test_what_the_executor_sends_is_a_delivery() -> None:
@@ -48,6 +49,8 @@ def test_what_the_executor_sends_is_a_delivery() -> None:
         _message(None),
         _message(GOOD, parts=2),
         SimpleNamespace(payload=None, headers={}),
+        SimpleNamespace(payload=[GOOD, {}, {}], headers={"id": ID, "task": "another"}),
+        SimpleNamespace(payload=[GOOD, {}, {}], headers={"id": ID}),
     ],
 )
 def test_anything_else_is_not(message: Any) -> None:
