@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 from django.conf import settings
 
 from scheduler_app.catalog import discover
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    import psycopg
 
 ERROR_PAUSE_S: Final = 2.0
 # A file that could not be loaded may have failed by something outside: it is tried again, each
@@ -125,7 +124,10 @@ class Catalog:
         # Each is stored when it is ready: one that hangs keeps none of the others waiting.
         for result in load_each(to_load, limit_s=settings.FLOW_FILE_TIMEOUT_S):
             report.loaded += 1
-            self._store(result, report)
+            try:
+                self._store(result, report)
+            except psycopg.Error as error:  # of this file, unless the database is away
+                self._store(self._refused(result, error), report)
         for seen in self._folders.values():
             report.files += len(seen.flow_files)
             report.flows += sum(len(file.flow_ids) for file in seen.flow_files.values())
@@ -219,6 +221,27 @@ class Catalog:
                 "a flow file is faulty",
                 extra={"path": result.path, "line": fault["line"], "fault": fault["message"]},
             )
+
+    def _refused(self, result: Loaded, error: psycopg.Error) -> Loaded:
+        """The file with the database's refusal as its fault; it is tried again, and keeps none of the others waiting."""
+        logger.warning(
+            "a flow file was not stored", extra={"path": result.path, "error": str(error)}
+        )
+        self.close()
+        why = str(error).strip().partition("\n")[0]
+        fault = {
+            "file": result.path,
+            "line": 1,
+            "message": f"What it defines could not be stored: {why}.",
+            "remedy": "It is tried again. If it is very large, divide it, or map a task over a list.",
+        }
+        return Loaded(
+            folder=result.folder,
+            path=result.path,
+            faults=(*result.faults, fault),
+            duration_s=result.duration_s,
+            is_loaded=False,
+        )
 
     @staticmethod
     def _dependencies(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,11 +54,13 @@ def store_version(
     cursor, never behind the last interval that has its run.
     """
     version_digest = digest(definition, source.bundle_digest)
+    # Before the transaction: of a large flow it takes longer than a transaction may do nothing.
+    written = json.dumps(to_dict(definition))
     with connection.transaction():
         flow = _flow_for_update(connection, definition, source, shard)
         if flow["removed_at"] is None and (owner := _other_owner(flow, source, own_folders)):
             return Stored(is_changed=False, owner=owner)
-        version_id = _version(connection, definition, source, version_digest)
+        version_id = _version(connection, definition, written, source, version_digest)
         is_changed = flow["current_version_id"] != version_id or flow["removed_at"] is not None
         if is_changed or flow["folder"] != source.folder:
             _set_current(connection, definition, source, version_id)
@@ -113,6 +116,7 @@ def _flow_for_update(
 def _version(
     connection: psycopg.Connection[Any],
     definition: FlowDefinition,
+    written: str,
     source: Source,
     version_digest: str,
 ) -> int:
@@ -131,12 +135,13 @@ def _version(
         )
         cursor.execute(
             "INSERT INTO flow_version (flow_id, number, digest, definition, bundle_id, created_at)"
-            " SELECT %(flow)s::text, coalesce(max(number), 0) + 1, %(digest)s, %(definition)s,  %(bundle)s,"
+            " SELECT %(flow)s::text, coalesce(max(number), 0) + 1, %(digest)s,"
+            "  %(definition)s::text::jsonb, %(bundle)s,"
             "  clock_timestamp() FROM flow_version WHERE flow_id = %(flow)s::text RETURNING id",
             {
                 "flow": definition.flow_id,
                 "digest": version_digest,
-                "definition": Jsonb(to_dict(definition)),
+                "definition": written,
                 "bundle": source.bundle_digest,
             },
         )

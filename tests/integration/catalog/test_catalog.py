@@ -99,6 +99,30 @@ def test_loading_an_unchanged_file_again_and_again_makes_one_version(
     assert FlowVersion.objects.count() == 1
 
 
+def test_a_file_that_cannot_be_stored_keeps_no_other_waiting_and_is_tried_again(
+    folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "RETRY_FIRST_S", 0.1)
+    _write(folder, "a.py", GOOD.format(name="a"))
+    catalog.scan_once()
+    _write(folder, "a.py", GOOD.format(name="a").replace("return 1", "return 2"))
+    _write(folder, "b.py", GOOD.format(name="b"))
+    with database.connect("worker", name="test") as holder:
+        with holder.transaction():
+            holder.execute("SELECT 1 FROM flow WHERE flow_id = 'a' FOR UPDATE")
+            report = catalog.scan_once()
+        assert (report.files, report.flows, report.faults) == (2, 2, 1)
+        assert FlowVersion.objects.filter(flow_id="b").count() == 1
+        assert FlowVersion.objects.filter(flow_id="a").count() == 1
+        (fault,) = _errors("a.py")
+        assert fault["file"] == "a.py"
+        assert "could not be stored: canceling statement due to lock timeout" in fault["message"]
+        time.sleep(0.2)
+        assert catalog.scan_once().faults == 0
+    assert FlowVersion.objects.filter(flow_id="a").count() == 2
+    assert _errors("a.py") == []
+
+
 def test_a_changed_helper_makes_a_new_version_and_the_old_one_keeps_its_own(
     folder: Path, catalog: Catalog, tmp_path: Path
 ) -> None:
