@@ -56,6 +56,8 @@ _PLANS: Final = {
     "scheduler": " -c enable_seqscan=off",
 }
 
+PREPARED_MAX: Final = 100  # statements of a connection, as psycopg has it
+
 
 def connect(role: str, *, name: str = "") -> psycopg.Connection[Any]:
     """A new autocommit connection to the product's database.
@@ -80,20 +82,21 @@ async def connect_async(role: str, *, name: str = "") -> psycopg.AsyncConnection
 
 
 @contextmanager
-def prepared(django: BaseDatabaseWrapper) -> Iterator[None]:
+def prepared(django: BaseDatabaseWrapper, *, at_most: int = PREPARED_MAX) -> Iterator[None]:
     """Within, the server plans statements over this connection of Django's once, as over our own.
 
     Django's cursors write values into a statement, which is then planned anew each time: for a hot one that
-    costs more than to run it. Only for statements that say of which types their parameters are.
+    costs more than to run it. Only for statements that say of which types their parameters are. With more
+    than ``at_most`` of them, each that comes takes the place of the one that was used longest ago.
     """
     django.ensure_connection()
     raw = django.connection
-    before = raw.cursor_factory, raw.prepare_threshold
-    raw.cursor_factory, raw.prepare_threshold = psycopg.Cursor, 1
+    before = raw.cursor_factory, raw.prepare_threshold, raw.prepared_max
+    raw.cursor_factory, raw.prepare_threshold, raw.prepared_max = psycopg.Cursor, 1, at_most
     try:
         yield
     finally:
-        raw.cursor_factory, raw.prepare_threshold = before
+        raw.cursor_factory, raw.prepare_threshold, raw.prepared_max = before
 
 
 def _parameters(role: str, name: str) -> dict[str, Any]:

@@ -45,6 +45,7 @@ COUNTED_COLUMNS: Final = 2  # of a counting statement
 # Rows that are put in an order which no index has: those of the largest run. More of them keep a page waiting.
 SORTED_MAX: Final = 100_000
 READINGS_KEPT: Final = 256  # statements of pages, some kilobytes each
+PLANS_KEPT: Final = 16  # of a connection, up to two megabytes each
 # The flow and the text id of the run of a row. Subqueries, not joins: read for the rows of a page alone,
 # and a row whose run is lost is a row nevertheless.
 _RUN: Final = Run.objects.filter(id=OuterRef("run_id"))
@@ -238,6 +239,29 @@ class Statement:
         return found
 
 
+def fetched(
+    sql: str, parameters: Sequence[Any], using: str, *, is_kept: bool
+) -> list[tuple[Any, ...]]:
+    """What the statement gives. ``is_kept``: its plan is, over a connection where it was asked before.
+
+    With all values written into it, the plan is the one that it would have each time, until the tables have
+    new statistics. A plan over the tables of all nouns takes a good part of the time of the reading to make,
+    and a megabyte to keep.
+    """
+    django = connections[using]
+    lines: list[tuple[Any, ...]]
+    if not is_kept:
+        with django.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            lines = cursor.fetchall()
+        return lines
+    text = mogrify(sql, parameters, django)
+    with database.prepared(django, at_most=PLANS_KEPT), django.cursor() as cursor:
+        cursor.execute(text)
+        lines = cursor.fetchall()
+    return lines
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
     """The statement of one page with its counts."""
@@ -246,6 +270,12 @@ class _Reading:
     parameters: tuple[Any, ...]
     shown: Statement  # the part of it that gives the rows
     using: str
+    is_kept: bool  # planned once a connection
+
+
+def is_kept(asked: ListFilter) -> bool:
+    """Whether the plan of the list's statement is worth keeping: each part is planned over all tables."""
+    return asked.is_lasting and not asked.cursor and len(asked.parts()) > 1
 
 
 def compiled(rows: QuerySet[Any]) -> Statement:
@@ -512,7 +542,11 @@ def _reading(
         f" LEFT JOIN ({shown.sql}) page ON TRUE ORDER BY {places}"
     )
     return _Reading(
-        sql=sql, parameters=(*counted_parameters, *shown.parameters), shown=shown, using=every.db
+        sql=sql,
+        parameters=(*counted_parameters, *shown.parameters),
+        shown=shown,
+        using=every.db,
+        is_kept=is_kept(asked),
     )
 
 
@@ -549,9 +583,7 @@ def _found(
 
 def _read(reading: _Reading, asked: ListFilter) -> tuple[list[list[Any]], Counts]:
     """Rows and counts of one snapshot: one statement, which gives a line even without rows."""
-    with connections[reading.using].cursor() as cursor:
-        cursor.execute(reading.sql, reading.parameters)
-        lines = cursor.fetchall()
+    lines = fetched(reading.sql, reading.parameters, reading.using, is_kept=reading.is_kept)
     counted = counts_of(lines[0], is_exact=asked.count == "exact")
     # The mark comes last; without any row it is null, as all of the page.
     rows = [line[COUNTED_COLUMNS:-1] for line in lines] if lines[0][-1] is not None else []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connection, connections
+from django.db import connection
 from django.db.models import CharField, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce, TruncHour
 
@@ -153,16 +153,17 @@ def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
     hours: dict[datetime, dict[str, int]] = {}
     found: dict[str, list[Source]] = {name: [] for name in _SOURCES}
     looked_at = 0
-    with connections[using].cursor() as cursor:
-        cursor.execute(by_hour.sql, by_hour.parameters)
-        for hour, code, number in by_hour.values(cursor.fetchall(), using):
-            hours.setdefault(hour, {})[code] = number
-        cursor.execute(grouped.sql, grouped.parameters)
-        for *values, number, which in cursor.fetchall():
-            place = _GROUPING.index(which)
-            looked_at += number if place == 0 else 0  # each record is of a noun
-            if values[place] is not None and len(found[_SOURCES[place]]) < TOP:
-                found[_SOURCES[place]].append(Source(name=str(values[place]), number=number))
+    told, largest = (
+        lens.fetched(each.sql, each.parameters, using, is_kept=lens.is_kept(asked))
+        for each in (by_hour, grouped)
+    )
+    for hour, code, number in by_hour.values(told, using):
+        hours.setdefault(hour, {})[code] = number
+    for *values, number, which in largest:
+        place = _GROUPING.index(which)
+        looked_at += number if place == 0 else 0  # each record is of a noun
+        if values[place] is not None and len(found[_SOURCES[place]]) < TOP:
+            found[_SOURCES[place]].append(Source(name=str(values[place]), number=number))
     return Summary(
         hours=tuple(hours.items()),
         sources={name: tuple(several) for name, several in found.items()},

@@ -119,6 +119,47 @@ def test_the_sources_are_those_of_the_window_unless_it_is_said() -> None:
     assert {one.name for one in whole.sources["hostname"]} == {"w-1", "w-2"}
 
 
+def test_what_is_asked_again_of_a_flow_is_planned_once_a_connection() -> None:
+    fill()
+    flows = [*Flow.objects.order_by("flow_id").values_list("flow_id", flat=True)]
+    since = timezone.now() - timedelta(days=3650)
+
+    def plans() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'record'")
+            return int(cursor.fetchone()[0])
+
+    def ask(asked: RecordFilter) -> tuple[lens.Page[records.RecordRow], records.Summary]:
+        page = records.page(asked, EVERYTHING)
+        return page, records.summary(asked, EVERYTHING, since=since)
+
+    of_flow = RecordFilter(flow_id=(flows[0], "100%'"), limit=2, filtered=Lens.ONLY)
+    before = plans()
+    first = ask(of_flow)
+    assert plans() == before, "what is asked once is not kept"
+    assert [ask(of_flow), ask(of_flow)] == [first, first]
+    assert plans() == before + 3
+    Attempt.objects.filter(run__flow_id=flows[0], filter_code=None).update(
+        filter_code="superseded_by_retry",
+        filtered_at=timezone.now(),
+        filter_detail={},
+    )
+    page, summary = ask(of_flow)
+    assert (page, summary) != first
+    assert page.counts == lens.counts(records.NOUN, of_flow, EVERYTHING)
+    # No plan for each page behind the first, and none of one table after the other for ever.
+    behind = of_flow.evolve(cursor=page.next_cursor)
+    of_host = RecordFilter(hostname=("w-1",))
+    before = plans()
+    for asked in (behind, behind, behind, of_host, of_host, of_host):
+        ask(asked)
+    assert plans() == before
+    for number in range(lens.PLANS_KEPT):
+        for _ in range(2):
+            records.page(RecordFilter(flow_id=(f"none_{number}",)), EVERYTHING)
+    assert 1 < plans() <= lens.PLANS_KEPT + 1  # the last one to go goes with the next statement
+
+
 ORDERS = tuple(sign + order for order in RecordFilter.ORDERS for sign in ("", "-"))
 
 
