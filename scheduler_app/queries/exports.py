@@ -37,12 +37,12 @@ class Export:
     """An open export; close it, or the database keeps its result as long as the connection."""
 
     def __init__(self, noun: lens.Noun[Any], asked: ListFilter, scope: Scope) -> None:
-        rows = lens.whole(noun, asked, scope)
+        rows = noun.rows(scope)
         self.noun = noun
-        self._statement = lens.compiled(rows)
+        self._statement = lens.whole(noun, asked, scope)
         self._using = rows.db
         self._name = f"export_{uuid.uuid4().hex}"
-        counting, counting_parameters = lens.counting(asked.evolve(count="exact"), noun.rows(scope))
+        counting, counting_parameters = lens.counting(asked.evolve(count="exact"), rows)
         with transaction.atomic(using=self._using), connections[self._using].cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             cursor.execute(f"SET LOCAL statement_timeout = '{PREPARE_TIMEOUT_S}s'")

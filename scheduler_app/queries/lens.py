@@ -301,15 +301,19 @@ def together(parts: Sequence[Statement], at_most: int | None = None) -> Statemen
     return Statement(sql=sql, parameters=parameters, converters=parts[0].converters)
 
 
-def in_order(parts: Sequence[Statement], places: Sequence[str], at_most: int) -> Statement:
-    """The first so many rows of these statements, each of which gives its own first ones in this order.
+def in_order(
+    parts: Sequence[Statement], places: Sequence[str], at_most: int | None = None
+) -> Statement:
+    """The rows of these statements in this order, or so many of the first, of which each gives its own.
 
-    ``places``: columns by number, as ``1 DESC``.
+    ``places``: columns by number, as ``1 DESC``. One statement alone has the order already.
     """
     if len(parts) == 1:
         return parts[0]
     every = together(parts)
-    sql = f"{every.sql} ORDER BY {', '.join(places)} LIMIT {at_most}"
+    sql = f"{every.sql} ORDER BY {', '.join(places)}"
+    if at_most is not None:
+        sql += f" LIMIT {at_most}"
     return Statement(sql=sql, parameters=every.parameters, converters=every.converters)
 
 
@@ -449,11 +453,15 @@ def ids(noun: Noun[Any], asked: ListFilter, scope: Scope, *, at_most: int) -> li
     return list(rows[: at_most + 1])
 
 
-def whole(noun: Noun[Any], asked: ListFilter, scope: Scope) -> QuerySet[Any]:
+def whole(noun: Noun[Any], asked: ListFilter, scope: Scope) -> Statement:
     """Every row that the list shows, all pages, in its order, as values of ``noun.sources``."""
+    every = noun.rows(scope)
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
-    rows = asked.apply(noun.rows(scope)).order_by(*by.expressions())
-    return rows.values_list(*noun.sources())
+    parts = [part.apply(every).order_by() for part in asked.shown_parts()]
+    if len(parts) == 1:
+        parts = [parts[0].order_by(*by.expressions())]
+    listed = [compiled(rows.values_list(*noun.sources())) for rows in parts]
+    return in_order(listed, _places(noun, by))
 
 
 class _Way(Enum):

@@ -240,6 +240,12 @@ def test_lists_touch_a_bounded_part_of_the_history(monkeypatch: pytest.MonkeyPat
         assert records.one(EVERYTHING, f"attempt:{attempt.pk}").attempt_id == attempt.pk
         of_flows = RecordFilter(flow_id=("history_7", "history_8"))
         assert records.summary(of_flows, EVERYTHING, since=NOW - timedelta(hours=1)).hours
+        with connection.cursor() as cursor:
+            for view in Lens:
+                of_none = RecordFilter(flow_id=("none_such",), filtered=view)
+                exported = lens.whole(records.NOUN, of_none, EVERYTHING)
+                cursor.execute(exported.sql, exported.parameters)
+                assert cursor.fetchall() == []
     faults += [f"records: {fault}" for query in captured for fault in _faults(query["sql"])]
     with CaptureQueriesContext(connection) as captured:
         within = Q(started_at__gte=INTERVAL[0], started_at__lt=INTERVAL[1])
