@@ -88,7 +88,8 @@ def test_a_database_that_is_away_is_one_line(
         url = "postgresql://daylight:hidden@127.0.0.1:1/daylight"
         code, lines = said(nurseries, place, url, name, *words, log=tmp_path / "log")
         assert code == 1, (name, lines)
-        (line,) = lines
+        assert len(lines) == 1, (name, lines)
+        line = lines[0]
         assert line.startswith("The database does not answer: "), (name, line)
         assert '"127.0.0.1", port 1' in line, (name, line)
         assert line.endswith("Start it, or correct DATABASE_URL."), (name, line)
@@ -103,5 +104,6 @@ def test_a_database_without_tables_says_what_makes_them(
             nurseries, place, bare_database, name, *CALLS[name], log=tmp_path / "log"
         )
         assert code == 1, (name, lines)
-        (line,) = lines
+        assert len(lines) == 1, (name, lines)
+        line = lines[0]
         assert "run `python3 manage.py migrate` first" in line, (name, line)
