@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 SEEN_FOR_S: Final = 0.5  # deliveries of so long say how fast a queue is
+GROWN_MAX: Final = (
+    64  # deliveries that may wait where nothing but an empty queue says that it is fast
+)
 LEAD_S: Final = 0.25  # of work may wait in a queue; a scheduler looks several times in this time
 
 
@@ -25,10 +28,21 @@ class Pace:
         self._issued: deque[tuple[float, Counter[str]]] = deque()
         self._rates: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
+        self._grown: dict[str, int] = {}  # by queue: twice what was taken between two looks
 
     def found(self, waiting: Mapping[str, int]) -> None:
-        """So many deliveries wait in each queue now."""
+        """So many deliveries wait in each queue now.
+
+        Where nearly all that was issued last has been taken since, twice as many may wait from now on: a
+        pace that has only begun says less of the queue than that it has run dry.
+        """
         self._waiting = Counter(waiting)
+        if not self._issued or self._clock() - self._issued[-1][0] > SEEN_FOR_S:
+            return
+        for queue, number in self._issued[-1][1].items():
+            if self._waiting[queue] * 4 <= number:
+                grown = min(GROWN_MAX, 2 * number)
+                self._grown[queue] = max(grown, self._grown.get(queue, 0))
 
     def issued(self, queues: Iterable[str]) -> None:
         """A delivery was issued now for each of these."""
@@ -54,7 +68,9 @@ class Pace:
     def places(self, queue: str) -> int:
         """How many deliveries may wait in the queue for its pace."""
         self._forget()
-        return int(self._rates[queue] * LEAD_S / SEEN_FOR_S)
+        if not self._rates[queue]:
+            self._grown.pop(queue, None)
+        return max(int(self._rates[queue] * LEAD_S / SEEN_FOR_S), self._grown.get(queue, 0))
 
     def _forget(self) -> None:
         oldest = self._clock() - SEEN_FOR_S

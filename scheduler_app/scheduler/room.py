@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scheduler_app.scheduler.run_views import Instance, RunView
     from scheduler_app.scheduler.versions import Version
 
-QUEUE_PLACES_MIN: Final = 40  # deliveries that may wait in one queue, however few workers there are
+QUEUE_PLACES_MIN: Final = 24  # deliveries that may wait in one queue, however few workers there are
 KEYS_LOCK: Final = 0x6B657973  # the name of the advisory lock under which keys are counted
 
 

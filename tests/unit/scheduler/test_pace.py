@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_app.scheduler.pace import LEAD_S, SEEN_FOR_S, Pace
+from scheduler_app.scheduler.pace import GROWN_MAX, LEAD_S, SEEN_FOR_S, Pace
 
 
 class Clock:
@@ -26,6 +26,30 @@ def test_places_grow_with_the_pace_and_shrink_when_it_slackens() -> None:
     assert pace.places("other") == int(40 * LEAD_S / SEEN_FOR_S)
     clock.now += SEEN_FOR_S + 0.1
     assert pace.places("default") == 0
+
+
+def test_a_queue_that_ran_dry_gets_twice_as_much_until_it_slackens() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.issued(["fast"] * 24 + ["slow"] * 24)
+    clock.now += 0.03
+    pace.found({"fast": 1, "slow": 22})
+    assert (pace.places("fast"), pace.places("slow")) == (48, 12)
+    pace.issued(["fast"] * 48)
+    clock.now += 0.03
+    pace.found({"slow": 22})
+    assert pace.places("fast") == GROWN_MAX
+    clock.now += SEEN_FOR_S + 0.1
+    assert (pace.places("fast"), pace.places("slow")) == (0, 0)
+
+
+def test_what_was_taken_long_after_it_was_issued_says_nothing_of_the_pace() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.issued(["slow"] * 24)
+    clock.now += SEEN_FOR_S + 0.1
+    pace.found({})
+    assert pace.places("slow") == 0
 
 
 def test_what_waits_lasts_as_long_as_it_took_to_issue_as_much() -> None:
