@@ -71,6 +71,7 @@ def said(
         "DAYLIGHT_SECRET_KEY": "of the tests, long enough that nobody has to warn of it",
         "DATABASE_URL": database_url,
     }
+    environ.pop("DAYLIGHT_PROCESS", None)  # of a test that loaded what web serves
     log.unlink(missing_ok=True)
     code = nurseries.start(*words, environ=environ, log=log).wait(WITHIN_S)
     return code, log.read_text().splitlines()
