@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 SEEN_FOR_S: Final = 0.5  # deliveries of so long say how fast a queue is
+LEARNED_AFTER_S: Final = 0.1  # of deliveries in a row
 GROWN_MAX: Final = (
     64  # deliveries that may wait where nothing but an empty queue says that it is fast
 )
@@ -54,7 +55,12 @@ class Pace:
         self._forget()
 
     def lasts_s(self, free: Mapping[str, int]) -> float:
-        """For how long the emptiest of these queues keeps its workers busy; each with their children."""
+        """For how long the emptiest of these queues keeps its workers busy; each with their children.
+
+        Nothing is said of a pace that has only begun: whoever asks looks again at once.
+        """
+        if not self._issued or self._clock() - self._issued[0][0] < LEARNED_AFTER_S:
+            return 0.0
         return min(
             (
                 max(0, self._waiting[queue] - children) * SEEN_FOR_S / self._rates[queue]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_app.scheduler.pace import GROWN_MAX, LEAD_S, SEEN_FOR_S, Pace
+from scheduler_app.scheduler.pace import GROWN_MAX, LEAD_S, LEARNED_AFTER_S, SEEN_FOR_S, Pace
 
 
 class Clock:
@@ -57,6 +57,8 @@ def test_what_waits_lasts_as_long_as_it_took_to_issue_as_much() -> None:
     pace = Pace(clock)
     pace.found({"default": 22})
     pace.issued(["default"] * 100 + ["slow"])
+    assert pace.lasts_s({"default": 2}) == 0.0  # nobody knows yet
+    clock.now += LEARNED_AFTER_S + 0.01
     assert pace.lasts_s({"default": 2}) == 120 * SEEN_FOR_S / 100
     # The emptiest of them says when to look again, and one whose workers are free is empty.
     assert pace.lasts_s({"default": 2, "slow": 1}) == 0.0
