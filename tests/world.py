@@ -224,7 +224,7 @@ class World:
         results: Mapping[str, Any] | None = None,
         rounds: int = 50,
     ) -> Run:
-        """Ticks, claims and finishes until the run ended; tasks in ``failing`` fail."""
+        """Ticks, claims and finishes until the run ended: see ``serve``."""
         for _ in range(rounds):
             self.tick(run_id)
             self.serve(failing=failing, results=results)
@@ -235,20 +235,31 @@ class World:
     def serve(
         self, *, failing: Sequence[str] = (), results: Mapping[str, Any] | None = None
     ) -> None:
-        """A worker claims and finishes every message; tasks in ``failing`` fail."""
+        """A worker claims and finishes every message; tasks in ``failing`` fail.
+
+        ``load[2]`` names one instance there, and in ``results``.
+        """
         messages, self.messages = self.messages, []
         for message in messages:
             claim = self.claim(message)
             assert claim is not None
+            task_id, one = claim.task_id, f"{claim.task_id}[{claim.map_index}]"
+            result = (results or {}).get(task_id)
             self.finish(
                 message,
-                ok=claim.task_id not in failing,
-                result=(results or {}).get(claim.task_id),
+                ok=not {task_id, one} & set(failing),
+                result=(results or {}).get(one, result),
             )
 
     def states(self, run_id: int) -> dict[str, str]:
         """State by task id."""
         return dict(TaskInstance.objects.filter(run_id=run_id).values_list("task_id", "state"))
+
+    def states_by_index(self, run_id: int) -> dict[str, str]:
+        """State by task id, with the map index where there is one: ``load[2]``."""
+        rows = TaskInstance.objects.filter(run_id=run_id).order_by("task_id", "map_index")
+        found = rows.values_list("task_id", "map_index", "state")
+        return {t if n < 0 else f"{t}[{n}]": state for t, n, state in found}
 
     def attempts(self, run_id: int) -> list[Attempt]:
         """Attempts of the run, oldest first."""

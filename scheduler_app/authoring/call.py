@@ -319,13 +319,6 @@ class TaskCall(Step):
             over = group.mapping
         if over is None:
             return
-        if self.options.get("picks"):
-            raise refuse(
-                f"Task {self.name!r} picks what follows it, and is mapped: each of its instances would"
-                " pick for all.",
-                "Pick in a task that is not mapped, or skip inside the mapped task.",
-                self.place,
-            )
         wrong = label_fault(fields.get("map_label", ""), over.over)
         if wrong:
             raise refuse(

@@ -281,7 +281,9 @@ class _Stage:
             mapped=self.mapped,
             ties=known,
             choices={
-                one: self.done.results[one] for one in known.pickers if one in self.done.results
+                key: one.result
+                for key, one in self.instances.items()
+                if key[0] in known.pickers and one.state is TaskState.SUCCESS
             },
             given_up=self.given_up,
         )

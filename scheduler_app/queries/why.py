@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count
+from django.db.models import Count, Q
 
 from scheduler_app import sql
 from scheduler_app.models import Attempt, FlowVersion, GroupAttempt, TaskInstance
 from scheduler_app.queries import slots as holding
 from scheduler_app.queries import task_instances
-from scheduler_app.rules import graph, ties, values, why
+from scheduler_app.rules import ties, values, why
 from scheduler_app.rules.definition import TriggerRule, from_dict
 from scheduler_app.rules.group_retry import GroupState
-from scheduler_app.rules.mapping import mapped_tasks
+from scheduler_app.rules.mapping import is_reached, mapped_groups, mapped_tasks, reached
 from scheduler_app.rules.states import AttemptOutcome, RunState, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scheduler_app.queries.scope import Scope
     from scheduler_app.rules.definition import FlowDefinition
@@ -91,7 +91,7 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
     # What decides beside its upstream plays a part only before it starts, and where it never does.
     definition = _definition(ti) if ti["state"] in _NEVER_STARTED else None
     upstream = _at_own_index(ti, definition, [why.Upstream(**one) for one in read["upstream"]])
-    barred_by, undecided_by = _pickers(ti, definition)
+    picked = _picked(ti, definition)
     beside = _beside(ti, definition)
     return why.Facts(
         state=ti["state"],
@@ -132,8 +132,9 @@ def _facts(scope: Scope, row: task_instances.TaskInstanceRow, read: dict[str, An
         scope=beside.scope,
         units=beside.units,
         root_causes=_root_causes(ti, definition, upstream),
-        barred_by=barred_by,
-        undecided_by=undecided_by,
+        barred_by=picked.barred_by,
+        barred_by_all=picked.barred_by_all,
+        undecided_by=picked.undecided_by,
         attempt=_attempt(read["attempt"]),
         trigger=_trigger(read["trigger"]),
         queue_workers=read["queue_workers"],
@@ -183,72 +184,121 @@ def _at_own_index(
     ti: Mapping[str, Any], definition: FlowDefinition | None, upstream: Sequence[why.Upstream]
 ) -> tuple[why.Upstream, ...]:
     """Its upstream; of what is in the mapped group that it is in, the instance of its own index."""
-    if definition is None or ti["map_index"] < 0:
+    own = _together(ti, definition, [one.task_id for one in upstream])
+    if not own:
         return tuple(upstream)
-    own = mapped_tasks(definition).get(ti["task_id"])
-    if own is None or not own.siblings:
-        return tuple(upstream)
-    siblings = dict(
-        TaskInstance.objects.filter(
-            run_id=ti["run_id"], task_id__in=own.siblings, map_index=ti["map_index"]
-        ).values_list("task_id", "state")
+    found = TaskInstance.objects.filter(
+        run_id=ti["run_id"], task_id__in=own, map_index=ti["map_index"]
     )
-    others = [one for one in upstream if one.task_id not in siblings]
-    return (*others, *(why.Upstream(task_id=one, state=state) for one, state in siblings.items()))
+    states = dict(found.order_by("task_id").values_list("task_id", "state"))
+    others = [one for one in upstream if one.task_id not in states]
+    siblings = (
+        why.Upstream(task_id=one, state=state, map_index=ti["map_index"])
+        for one, state in states.items()
+    )
+    return (*others, *siblings)
+
+
+def _together(
+    ti: Mapping[str, Any], definition: FlowDefinition | None, task_ids: Iterable[str]
+) -> frozenset[str]:
+    """Those of the tasks of which its own map index alone counts: they are in its mapped group."""
+    if definition is None or ti["map_index"] < 0:
+        return frozenset()
+    groups = mapped_groups(definition)
+    own = groups.get(ti["task_id"])
+    return frozenset(one for one in task_ids if own is not None and groups.get(one) == own)
 
 
 def _root_causes(
     ti: Mapping[str, Any], definition: FlowDefinition | None, upstream: tuple[why.Upstream, ...]
 ) -> tuple[str, ...]:
-    """Tasks before it that failed by themselves, where none of its direct upstream did."""
+    """What failed by itself before it, where none of its direct upstream did."""
     if (
         definition is None
         or ti["state"] != TaskState.UPSTREAM_FAILED
         or any(one.state == TaskState.FAILED for one in upstream)
     ):
         return ()
-    failed = set(
-        TaskInstance.objects.filter(run_id=ti["run_id"], state=TaskState.FAILED).values_list(
-            "task_id", flat=True
-        )
-    )
     above = {task.task_id: task.upstream for task in definition.tasks}
-    before = (
-        graph.upstream_closure(above, [ti["task_id"]]) if ti["task_id"] in above else frozenset()
-    )
-    return tuple(task_id for task_id in above if task_id in failed and task_id in before)
+    if ti["task_id"] not in above:
+        return ()
+    before = reached(above, {ti["task_id"]: [ti["map_index"]]}, mapped_groups(definition))
+    own = before.pop(ti["task_id"])
+    failed: dict[str, str] = {}
+    found = TaskInstance.objects.filter(run_id=ti["run_id"], state=TaskState.FAILED)
+    for task_id, map_index in found.values_list("task_id", "map_index"):
+        if is_reached(before, task_id, map_index):
+            is_one = before[task_id] is not None and before[task_id] == own
+            failed[task_id] = why.named(task_id, map_index if is_one else None)
+    return tuple(failed[task_id] for task_id in above if task_id in failed)
 
 
-def _pickers(
-    ti: Mapping[str, Any], definition: FlowDefinition | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picked:
     """The branches and gates before it that did not let it through, and those that have not ended."""
+
+    barred_by: tuple[str, ...] = ()
+    barred_by_all: tuple[str, ...] = ()
+    undecided_by: tuple[str, ...] = ()
+
+
+def _picked(ti: Mapping[str, Any], definition: FlowDefinition | None) -> _Picked:
     if (
         definition is None
         or ti["state"] == TaskState.UPSTREAM_FAILED
         or not any(task.picks for task in definition.tasks)
     ):
-        return (), ()
+        return _Picked()
     known = ties.ties_of(definition)
     pickers = known.picked_by.get(ti["task_id"], ())
-    above = {task.task_id: task.upstream for task in definition.tasks}
-    barred, undecided = [], []
-    found = TaskInstance.objects.filter(run_id=ti["run_id"], task_id__in=pickers).order_by("id")
-    results = dict(
+    together = _together(ti, definition, pickers)
+    asked = Q(task_id__in=together, map_index=ti["map_index"])
+    # Of what is not expanded nothing in its own group decides.
+    in_group = known.picked_by_index.get(ti["task_id"], frozenset())
+    asked |= Q(task_id__in=[one for one in pickers if one not in in_group])
+    found = TaskInstance.objects.filter(asked, run_id=ti["run_id"])
+    waits_for = list(found.filter(is_open=True).order_by("id").values_list("task_id", "map_index"))
+    ends: dict[str, dict[str, int]] = {}
+    for task_id, state, number in (
+        found.filter(is_open=False).values_list("task_id", "state").annotate(number=Count("id"))
+    ):
+        ends.setdefault(task_id, {})[state] = number
+    # What many instances picked is much alike: each choice is read once.
+    said: dict[str, list[tuple[Any, int]]] = {}
+    for task_id, result, number in (
         Attempt.objects.filter(
             pk__in=found.filter(state=TaskState.SUCCESS).values("attempt_id"),
             is_accepted=True,
             outcome=AttemptOutcome.SUCCESS,
-        ).values_list("id", "result")
+        )
+        .values_list("task_id", "result")
+        .annotate(number=Count("id"))
+    ):
+        said.setdefault(task_id, []).append((values.decode(result), number))
+    above = {task.task_id: task.upstream for task in definition.tasks}
+    barred = [
+        picker
+        for picker, choices in said.items()
+        if picker not in {task_id for task_id, _ in waits_for}
+        # One that failed might have let it through, and one that a person marked did.
+        and ends[picker].keys().isdisjoint(_BAD)
+        and ends[picker][TaskState.SUCCESS] == sum(number for _, number in choices)
+        and all(ties.is_barred(known, above, ti["task_id"], picker, one) for one, _ in choices)
+    ]
+    several = mapped_tasks(definition).keys() - together
+    return _Picked(
+        barred_by=tuple(
+            why.named(one, ti["map_index"] if one in together else None)
+            for one in barred
+            if one not in several
+        ),
+        barred_by_all=tuple(one for one in barred if one in several),
+        undecided_by=tuple(why.named(*one) for one in waits_for),
     )
-    for one in found:
-        if one.is_open:
-            undecided.append(one.task_id)
-        elif one.attempt_id in results:
-            choice = values.decode(results[one.attempt_id])
-            if ties.is_barred(known, above, ti["task_id"], one.task_id, choice):
-                barred.append(one.task_id)
-    return tuple(barred), tuple(undecided)
+
+
+_BAD: Final = (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,13 +327,20 @@ def _beside(ti: Mapping[str, Any], definition: FlowDefinition | None) -> _Beside
     named = {*setups, *scope, *(one for unit in units for one in unit.members)}
     if not named:
         return _Beside(teardown_of=known.own_setups.get(task_id, ()))
+    together = _together(ti, definition, [*setups, *scope])
     found = (
-        TaskInstance.objects.filter(run_id=ti["run_id"], task_id__in=named)
+        TaskInstance.objects.filter(
+            Q(task_id__in=named - together) | Q(task_id__in=together, map_index=ti["map_index"]),
+            run_id=ti["run_id"],
+        )
         .values("task_id", "state")
         .annotate(number=Count("id"))
         .order_by("task_id", "state")
     )
-    seen = [why.Upstream(**one) for one in found]
+    seen = [
+        why.Upstream(**one, map_index=ti["map_index"] if one["task_id"] in together else None)
+        for one in found
+    ]
     attempts = {
         one.group_id: one
         for one in GroupAttempt.objects.filter(

@@ -9,6 +9,7 @@ from scheduler_app.rules import graph, mapping, readiness
 from scheduler_app.rules import ties as ties_module
 from scheduler_app.rules.definition import TriggerRule
 from scheduler_app.rules.readiness import Decision, UpstreamCounts
+from scheduler_app.rules.roles import Picks
 from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.rules.ties import Ties, UnitState
 
@@ -59,7 +60,7 @@ def decide_run(
     trigger_rules: Mapping[str, str],
     instances: Sequence[InstanceState],
     ties: Ties = ties_module.NONE,
-    choices: Mapping[str, object] | None = None,
+    choices: Mapping[Key, object] | None = None,
     given_up: Collection[str] = (),
     mapped: Mapping[str, MappedTask] = mapping.NO_MAPPING,
 ) -> RunDecision:
@@ -71,17 +72,17 @@ def decide_run(
     queued, runs, waits or is held is left alone. Marks cascade: a task sees what its upstream is marked as
     in the same walk. Asked again with the marks written, the same decision comes without marks.
 
-    ``ties`` are the definition's too. ``choices`` holds what the tasks that pick have picked; one that
-    is not in it bars nobody. ``given_up`` names the transactional groups that are not tried again: one
-    with a failed task that is not in it keeps the run running until that is decided.
+    ``ties`` are the definition's too. ``choices`` holds what the instances of tasks that pick have
+    picked; one that is not in it bars nobody. ``given_up`` names the transactional groups that are not
+    tried again: one with a failed task that is not in it keeps the run running until that is decided.
 
     ``mapped`` holds the tasks that are expanded. Of one that has not been, the summary is never ready:
     where its rule lets it start, or its group has been expanded above it, it is ``expandable``.
 
     Raises ``DefinitionError`` when tasks wait for each other.
     """
-    board = _Board(upstream, instances, ties, given_up, mapped)
-    walked = _walk(board, trigger_rules, choices or {})
+    board = _Board(upstream, instances, ties, given_up, mapped, choices or {})
+    walked = _walk(board, trigger_rules)
     deciding = _deciding_tasks(board, ties.beside)
     units = {group_id: board.unit_state(unit) for group_id, unit in ties.units.items()}
     board.is_open_to_question = UnitState.FAILED in units.values()
@@ -163,15 +164,20 @@ class _Board:
         ties: Ties,
         given_up: Collection[str],
         mapped: Mapping[str, MappedTask],
+        choices: Mapping[Key, object],
     ) -> None:
         self.mapped = mapped
-        # By task, the states of those instances that others look at one by one: of inputs of mapped tasks
-        # and of members of mapped groups.
+        self.choices = choices
+        # By task, the states of those instances that others look at one by one: of inputs of mapped tasks,
+        # of members of mapped groups, and of tasks that pick.
         self.looked_at: dict[str, dict[int, TaskState]] = {
             task_id: {}
             for one in mapped.values()
             for task_id in (*one.inputs, *one.siblings, *([one.task_id] if one.group else ()))
         }
+        self.looked_at |= {picker: {} for picker in ties.pickers}
+        self._ways: dict[frozenset[str], frozenset[str]] = {}  # by what a branch goes on with
+        self._by_any: dict[tuple[str, str], Decision] = {}  # by task and what picks it from outside
         self.ties = ties
         self.given_up = frozenset(given_up)
         self.is_open_to_question = False  # whether a transactional group may be tried again
@@ -180,15 +186,15 @@ class _Board:
         self.undecided: dict[str, list[int]] = {}  # task -> map indexes of instances in none
         self.strangers: list[Key] = []  # in none, their task is not in the definition
         self._under_way = 0
-        none = TaskState.NONE
+        none, looked_at = TaskState.NONE, self.looked_at
         for one in instances:
             task_id, state = one.task_id, one.state
             tally = self.tallies.get(task_id)
             if tally is None:
                 tally = self.tallies[task_id] = [0, 0, 0, 0, 0, 0]
             tally[_TOTAL] += 1
-            if mapped and task_id in self.looked_at:
-                self.looked_at[task_id][one.map_index] = none if one.held else state
+            if task_id in looked_at:
+                looked_at[task_id][one.map_index] = none if one.held else state
             if state is none and not one.held:
                 if task_id in upstream:
                     self.undecided.setdefault(task_id, []).append(one.map_index)
@@ -273,22 +279,65 @@ class _Board:
         """Whether nothing of these tasks is unfinished, as this one sees them."""
         return _have_ended(self.seen(task_id, above, index))
 
-    def picked(self, task_id: str, choices: Mapping[str, object]) -> Decision:
-        """Skip it if a task that picks, and has ended well, did not pick it; wait till all have ended."""
+    def picked(self, task_id: str, index: int = mapping.SUMMARY) -> Decision:
+        """Skip it if a task that picks did not pick it; wait till all that pick have ended.
+
+        In a mapped group its own index of what picks there speaks; of the summary nothing there does.
+        """
         decision = Decision.READY
+        together = self.ties.picked_by_index.get(task_id, ())
         for picker in self.ties.picked_by.get(task_id, ()):
-            tally = self.seen(task_id, (picker,))
-            if not _have_ended(tally):
-                decision = Decision.WAIT
-            elif (
-                picker in choices
-                and tally[_PLACES[TaskState.SUCCESS]] == tally[_TOTAL]
-                and ties_module.is_barred(
-                    self.ties, self.upstream, task_id, picker, choices[picker]
-                )
-            ):
-                return Decision.SKIP
+            if picker not in together:
+                said = self._by_any.get((task_id, picker))
+                if said is None:
+                    said = self._by_any[task_id, picker] = self._picked_by_any(task_id, picker)
+            elif index != mapping.SUMMARY:
+                said = self._picked_at(task_id, picker, index)
+            else:
+                continue
+            if said is Decision.SKIP:
+                return said
+            if said is Decision.WAIT:
+                decision = said
         return decision
+
+    def _picked_at(self, task_id: str, picker: str, index: int) -> Decision:
+        """What the instance of the task that picks says with this map index."""
+        state = self.looked_at[picker].get(index)
+        if state is None:  # there is none, or not yet
+            has_ended = _have_ended(self.tallies.get(picker, _ABSENT))
+            return Decision.READY if has_ended else Decision.WAIT
+        if state not in _PLACES:
+            return Decision.WAIT
+        is_barred = state is TaskState.SUCCESS and self._is_barred(task_id, (picker, index))
+        return Decision.SKIP if is_barred else Decision.READY
+
+    def _picked_by_any(self, task_id: str, picker: str) -> Decision:
+        """It goes on where one instance lets it, or failed and cannot say; where all bar it, it is skipped."""
+        tally = self.seen(task_id, (picker,))
+        if not _have_ended(tally):
+            return Decision.WAIT
+        _, success, failed, _, upstream_failed, _ = tally
+        if failed or upstream_failed or not success:
+            return Decision.READY
+        lets_it = any(
+            state is TaskState.SUCCESS and not self._is_barred(task_id, (picker, index))
+            for index, state in self.looked_at[picker].items()
+        )
+        return Decision.READY if lets_it else Decision.SKIP
+
+    def _is_barred(self, task_id: str, key: Key) -> bool:
+        """Whether what the instance picked leaves the task out; one that a person marked picked nothing."""
+        if key not in self.choices:
+            return False
+        choice = self.choices[key]
+        if self.ties.pickers[key[0]] is not Picks.BRANCH:
+            return not choice
+        wanted = ties_module.followed(self.ties, choice)
+        ways = self._ways.get(wanted)
+        if ways is None:
+            ways = self._ways[wanted] = ties_module.ways(self.upstream, wanted)
+        return task_id not in ways
 
     def undecided_keys(self) -> list[Key]:
         """Instances in ``none`` that the walk left alone."""
@@ -340,9 +389,7 @@ def _added(tallies: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*tallies, strict=True))) or (0,) * 6
 
 
-def _walk(
-    board: _Board, trigger_rules: Mapping[str, str], choices: Mapping[str, object]
-) -> _Walked:
+def _walk(board: _Board, trigger_rules: Mapping[str, str]) -> _Walked:
     """Every undecided task is marked, ready, or left undecided, upstream first."""
     walked = _Walked(marks=dict.fromkeys(board.strangers, TaskState.REMOVED))
     if not board.undecided:
@@ -357,10 +404,10 @@ def _walk(
         if rule not in readiness.KNOWN_RULES:
             continue  # of a newer version: nothing here can say when it may start
         if board.mapped and task_id in board.mapped:
-            _walk_mapped(board, walked, ready, task_id, rule, choices)
+            _walk_mapped(board, walked, ready, task_id, rule)
             continue
         asked = (rule, board.upstream_counts(task_id))
-        decision = decided.get(asked) if is_plain else _tied(board, task_id, asked, choices)
+        decision = decided.get(asked) if is_plain else _tied(board, task_id, asked)
         if decision is None:
             decision = decided[asked] = readiness.decide(rule, _counts(asked[1]))
         if decision is Decision.READY:
@@ -378,22 +425,19 @@ def _walk_mapped(
     ready: list[Key],
     task_id: str,
     rule: str,
-    choices: Mapping[str, object],
 ) -> None:
     """The undecided instances of a mapped task are marked, ready, expandable or left undecided."""
     own = board.mapped[task_id]
-    if mapping.SUMMARY in board.undecided[task_id] and not _walk_summary(
-        board, walked, own, rule, choices
-    ):
+    if mapping.SUMMARY in board.undecided[task_id] and not _walk_summary(board, walked, own, rule):
         return
     indexes = [i for i in board.undecided[task_id] if i != mapping.SUMMARY]
     if not indexes:
         return
     if _looks_at_own_index(board, own):
-        by_decision = _by_own_index(board, own, indexes, rule, choices)
+        by_decision = _by_own_index(board, own, indexes, rule)
     else:
         counts = board.upstream_counts(task_id)
-        by_decision = {_tied(board, task_id, (rule, counts), choices): indexes}
+        by_decision = {_tied(board, task_id, (rule, counts)): indexes}
     waiting = by_decision.pop(Decision.WAIT, [])
     left = [i for i in board.undecided[task_id] if i == mapping.SUMMARY] + waiting
     board.undecided[task_id] = left
@@ -412,6 +456,7 @@ def _looks_at_own_index(board: _Board, own: MappedTask) -> bool:
         *ties.scopes.get(own.task_id, ()),
         *ties.setups.get(own.task_id, ()),
         *ties.own_setups.get(own.task_id, ()),
+        *ties.picked_by_index.get(own.task_id, ()),
     )
     return bool(own.group) and any(
         one in board.mapped and board.mapped[one].group == own.group for one in above
@@ -423,27 +468,26 @@ def _by_own_index(
     own: MappedTask,
     indexes: Sequence[int],
     rule: str,
-    choices: Mapping[str, object],
 ) -> dict[Decision, list[int]]:
     """The decision on each instance of a mapped group, by what is above it at its own index."""
     ties, task_id = board.ties, own.task_id
-    is_plain = not any(
-        task_id in of for of in (ties.setups, ties.own_setups, ties.scopes, ties.picked_by)
-    )
+    is_plain = not any(task_id in of for of in (ties.setups, ties.own_setups, ties.scopes))
+    is_picked = task_id in ties.picked_by
     known: dict[tuple[int, ...], Decision] = {}  # by counts, where nothing else plays a part
     found: dict[Decision, list[int]] = {}
     for index in indexes:
-        counts = board.upstream_counts(task_id, index)
-        decision = known.get(counts) if is_plain else None
-        if decision is None:
-            decision = known[counts] = _tied(board, task_id, (rule, counts), choices, index)
+        decision = board.picked(task_id, index) if is_picked else Decision.READY
+        if decision is Decision.READY:
+            counts = board.upstream_counts(task_id, index)
+            ruled = known.get(counts) if is_plain else None
+            if ruled is None:
+                ruled = known[counts] = _ruled(board, task_id, (rule, counts), index)
+            decision = ruled
         found.setdefault(decision, []).append(index)
     return found
 
 
-def _walk_summary(
-    board: _Board, walked: _Walked, own: MappedTask, rule: str, choices: Mapping[str, object]
-) -> bool:
+def _walk_summary(board: _Board, walked: _Walked, own: MappedTask, rule: str) -> bool:
     """The summary is decided; whether the other instances of the task are still to be asked about."""
     task_id = own.task_id
     gate = mapping.gate(
@@ -463,7 +507,7 @@ def _walk_summary(
         # Each instance follows its own index: what others of the group came to says nothing of it.
         decision = Decision.READY
     else:
-        decision = _tied(board, task_id, (rule, board.upstream_counts(task_id)), choices)
+        decision = _tied(board, task_id, (rule, board.upstream_counts(task_id)))
     if decision is Decision.READY:
         walked.expandable.append(task_id)
         return True
@@ -478,14 +522,22 @@ def _tied(
     board: _Board,
     task_id: str,
     asked: tuple[str, tuple[int, ...]],
-    choices: Mapping[str, object],
     index: int = mapping.SUMMARY,
 ) -> Decision:
     """What picks, setups, the trigger rule and the scope of a teardown say, in that order."""
+    picked = board.picked(task_id, index)
+    return picked if picked is not Decision.READY else _ruled(board, task_id, asked, index)
+
+
+def _ruled(
+    board: _Board,
+    task_id: str,
+    asked: tuple[str, tuple[int, ...]],
+    index: int = mapping.SUMMARY,
+) -> Decision:
+    """What setups, the trigger rule and the scope of a teardown say."""
     rule, counts = asked
     ties = board.ties
-    if (picked := board.picked(task_id, choices)) is not Decision.READY:
-        return picked
     if rule != TriggerRule.ALWAYS and (above := ties.setups.get(task_id)):
         decision = readiness.decide_setups(_counts(board.seen(task_id, above, index)))
         if decision is not Decision.READY:

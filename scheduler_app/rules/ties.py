@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler_app.rules import graph
+from scheduler_app.rules import graph, mapping
 from scheduler_app.rules.roles import Picks, Role
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         GroupRetry,
         TaskDefinition,
     )
+    from scheduler_app.rules.mapping import MappedTask
 
 
 class UnitState(StrEnum):
@@ -53,6 +54,8 @@ class Ties:
     beside: frozenset[str] = frozenset()  # neither decide a run nor stand after its last tasks
     pickers: Mapping[str, Picks] = field(default_factory=dict)
     picked_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # task -> pickers above
+    # Of those, the ones in the same mapped group: of them its own map index alone speaks.
+    picked_by_index: Mapping[str, frozenset[str]] = field(default_factory=dict)
     group_entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # -> first tasks
     units: Mapping[str, Unit] = field(default_factory=dict)
     unit_of: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +77,7 @@ def ties_of(definition: FlowDefinition) -> Ties:
     unit_of = _unit_of(units)
     pickers = {task.task_id: Picks(task.picks) for task in tasks if task.picks}
     teardowns = frozenset(task.task_id for task in tasks if task.role == Role.TEARDOWN)
+    picked_by = _picked_by(definition, pickers, upstream, teardowns)
     return Ties(
         setups=_setups_above(tasks, upstream),
         own_setups={t: s for t in sorted(teardowns) if (s := _direct_setups(tasks, t))},
@@ -85,7 +89,8 @@ def ties_of(definition: FlowDefinition) -> Ties:
             if task.role == Role.COMPENSATION or (task.role == Role.TEARDOWN and not task.fails_run)
         ),
         pickers=pickers,
-        picked_by=_picked_by(pickers, upstream, teardowns),
+        picked_by=picked_by,
+        picked_by_index=_picked_by_index(definition, picked_by),
         group_entries={
             group.group_id: entries(upstream, members(definition, group.group_id))
             for group in (definition.groups if pickers else ())
@@ -215,8 +220,12 @@ def is_barred(
     """Whether the result of the task that picks says that this one is skipped."""
     if ties.pickers[picker] is not Picks.BRANCH:
         return not choice
-    wanted = followed(ties, choice)
-    return task_id not in wanted and task_id not in graph.downstream_closure(upstream, wanted)
+    return task_id not in ways(upstream, followed(ties, choice))
+
+
+def ways(upstream: Mapping[str, Collection[str]], wanted: frozenset[str]) -> frozenset[str]:
+    """The tasks that a branch goes on with, and all that comes after them."""
+    return wanted | graph.downstream_closure(upstream, wanted)
 
 
 def followed(ties: Ties, choice: object) -> frozenset[str]:
@@ -303,17 +312,41 @@ def _scope(
 
 
 def _picked_by(
+    definition: FlowDefinition,
     pickers: Mapping[str, Picks],
     upstream: Mapping[str, Collection[str]],
     teardowns: frozenset[str],
 ) -> dict[str, tuple[str, ...]]:
+    """A gate that is mapped speaks of all that is after it in its mapped group; outside, of what is next."""
     found: dict[str, list[str]] = {}
     below = graph.downstream_of(upstream)
+    mapped = mapping.mapped_tasks(definition)
     for picker, picks in pickers.items():
-        reached: Iterable[str] = below[picker]
+        reached = set(below[picker])
         if picks is Picks.GATE_ALL:
-            reached = graph.downstream_closure(upstream, [picker])
+            own = mapped.get(picker)
+            reached.update(
+                task_id
+                for task_id in graph.downstream_closure(upstream, [picker])
+                if own is None or _are_together(own, mapped.get(task_id))
+            )
         for task_id in reached:
             if task_id not in teardowns:
                 found.setdefault(task_id, []).append(picker)
     return {task_id: tuple(sorted(above)) for task_id, above in found.items()}
+
+
+def _picked_by_index(
+    definition: FlowDefinition, picked_by: Mapping[str, Collection[str]]
+) -> dict[str, frozenset[str]]:
+    mapped = mapping.mapped_tasks(definition)
+    found = {
+        task_id: frozenset(p for p in above if _are_together(mapped.get(p), mapped.get(task_id)))
+        for task_id, above in picked_by.items()
+    }
+    return {task_id: pickers for task_id, pickers in found.items() if pickers}
+
+
+def _are_together(one: MappedTask | None, other: MappedTask | None) -> bool:
+    """Whether both are in one mapped group."""
+    return one is not None and other is not None and one.group == other.group != ""

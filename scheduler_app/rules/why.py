@@ -47,11 +47,17 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """How many instances of a task that it comes after show a state."""
+    """How many instances of a task that it comes after show a state, or the one of its own index."""
 
     task_id: str
     state: str
     number: int = 1
+    map_index: int | None = None  # of the one that counts, in the mapped group that both are in
+
+    @property
+    def name(self) -> str:
+        """The task, with the map index where one instance counts."""
+        return named(self.task_id, self.map_index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +166,7 @@ class Facts:
     units: Sequence[Unit] = ()
     root_causes: Sequence[str] = ()  # tasks before its upstream that failed by themselves
     barred_by: Sequence[str] = ()  # branches and gates before it that did not let it through
+    barred_by_all: Sequence[str] = ()  # mapped ones, of which no instance let it through
     undecided_by: Sequence[str] = ()  # branches and gates before it that have not ended
     attempt: AttemptFacts | None = None
     trigger: TriggerFacts | None = None
@@ -168,6 +175,11 @@ class Facts:
     before: int = 0  # how many wait for its pool and come first
     pool_size: int | None = None
     queue_workers: int = 0  # alive, on its queue
+
+
+def named(task_id: str, map_index: int | None) -> str:
+    """How one instance of a task is called."""
+    return task_id if map_index is None or map_index < 0 else f"{task_id} [{map_index}]"
 
 
 def explain(facts: Facts) -> Why:
@@ -291,7 +303,7 @@ def _waits_for_a_setup(facts: Facts) -> Why | None:
 def _bad(of: Iterable[Upstream]) -> list[str]:
     """Those that failed by themselves, or else could not start."""
     for state in (TaskState.FAILED, TaskState.UPSTREAM_FAILED):
-        if found := [one.task_id for one in of if one.state == state]:
+        if found := [one.name for one in of if one.state == state]:
             return found
     return []
 
@@ -618,10 +630,14 @@ _SKIPS_WITHOUT_A_SKIP: Final = frozenset(
 
 
 def _skipped(facts: Facts) -> Why:
-    skipped = [one.task_id for one in facts.upstream if one.state == TaskState.SKIPPED]
-    if facts.teardown_of:  # the others do not matter to it
-        skipped = [one for one in skipped if one in facts.teardown_of]
-    setups = [one.task_id for one in facts.setups if one.state == TaskState.SKIPPED]
+    skipped = [
+        one.name
+        for one in facts.upstream
+        if one.state == TaskState.SKIPPED
+        # To a teardown nothing else matters.
+        and (not facts.teardown_of or one.task_id in facts.teardown_of)
+    ]
+    setups = [one.name for one in facts.setups if one.state == TaskState.SKIPPED]
     by_rule = f"rule:{facts.rule}"
     if facts.mark == TaskState.SKIPPED:
         pass
@@ -641,6 +657,11 @@ def _skipped(facts: Facts) -> Why:
         return Why(
             rule="picked",
             sentence=f"It was skipped since {_names(facts.barred_by)} did not let it go on.",
+        )
+    elif facts.barred_by_all:
+        return Why(
+            rule="picked",
+            sentence=f"It was skipped since no instance of {_names(facts.barred_by_all)} let it go on.",
         )
     elif setups:
         return Why(
@@ -816,7 +837,7 @@ def _were(task_ids: Sequence[str]) -> str:
 def _upstream(unfinished: Sequence[Upstream]) -> str:
     """Which tasks, and what each does now."""
     shown = [
-        f"{one.task_id} ({f'{one.number} ' if one.number > 1 else ''}{_STATE_WORDS.get(one.state, _words(one.state))})"
+        f"{one.name} ({f'{one.number} ' if one.number > 1 else ''}{_STATE_WORDS.get(one.state, _words(one.state))})"
         for one in unfinished[:NAMED_MAX]
     ]
     more = len(unfinished) - NAMED_MAX

@@ -113,13 +113,10 @@ class RunView:
         if self.board is not None:
             self.board.drop(old.task_id, old.map_index)
 
-    def choices(self) -> dict[str, object]:
-        """By task that picks, what it picked; one that was marked by hand has picked nothing."""
-        return {
-            self.instances[ti_id].task_id: value
-            for ti_id, (_, is_there, value) in self.picked.items()
-            if is_there
-        }
+    def choices(self) -> dict[tuple[str, int], object]:
+        """By task that picks and map index, what it picked; what was marked by hand has picked nothing."""
+        found = ((self.instances[ti_id], how) for ti_id, how in self.picked.items())
+        return {(i.task_id, i.map_index): value for i, (_, is_there, value) in found if is_there}
 
     def active_count(self) -> int:
         """How many task instances hold a place under ``max_active_tasks``.

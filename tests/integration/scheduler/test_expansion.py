@@ -278,7 +278,7 @@ class TestGroups:
         make_job(id=world.leases.holder, kind="scheduler")
         of = {n: TaskInstance.objects.get(task_id="g.q", map_index=n).pk for n in (0, 2)}
         assert why_of(EVERYTHING, of[0]).sentence.startswith("Its upstream has ended as its rule")
-        assert "waits for g.p (queued)" in why_of(EVERYTHING, of[2]).sentence
+        assert "waits for g.p [2] (queued)" in why_of(EVERYTHING, of[2]).sentence
         world.tick(run_id)
         assert instances(run_id, "g.q") == {0: "queued", 1: "upstream_failed", 2: "none"}
         assert world.claim(third)

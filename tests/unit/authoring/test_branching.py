@@ -153,3 +153,89 @@ def test_latest_only_goes_on_in_the_newest_run_of_any_schedule_alone(
     )
     assert f.definition().task("latest_only").picks == "gate"
     assert f.calls["latest_only"].execute(cast("Context", ctx), {}) is answer
+
+
+# -- mapped ----------------------------------------------------------------------------------------
+
+
+@branch
+def way(n: int) -> Any:
+    """Names a task with the prefix of its group, one without, a group, none, and what is not after it."""
+    return [["one.odd"], "even", "more", None, "elsewhere"][n]
+
+
+@short_circuit(ignore_downstream_trigger_rules=False)
+def is_large(n: int) -> bool:
+    return n > 1
+
+
+@task
+def numbers() -> list[int]:
+    return [0, 1, 2, 3, 4]
+
+
+@group
+def one(n: int) -> None:
+    which = way(n)
+    with group("more") as more:
+        part()
+    which >> [part.override(task_id="odd")(), part.override(task_id="even")(), more]
+
+
+def by_index(made: Any, task_id: str) -> str:
+    states = made.mapped_states
+    return " ".join(states[task_id, n] for n in range(5))
+
+
+def test_in_a_mapped_group_each_index_picks_for_itself_by_ids_with_or_without_prefix() -> None:
+    @flow
+    def f() -> None:
+        one.map(numbers())
+        part.override(task_id="elsewhere")()
+
+    made = f.test()
+    assert by_index(made, "one.way") == "success success success success failed"
+    assert by_index(made, "one.odd") == "success skipped skipped skipped upstream_failed"
+    assert by_index(made, "one.even") == "skipped success skipped skipped upstream_failed"
+    assert by_index(made, "one.more.part") == "skipped skipped success skipped upstream_failed"
+    (failed,) = (tried for tried in made.attempts if tried.outcome == "failed")
+    assert "Return one of one.even, one.more, one.more.part, one.odd." in str(failed.error)
+    assert made.results["one.way"] == [["one.odd"], ["one.even"], ["one.more"], []]
+
+
+def test_a_gate_that_is_mapped_by_itself_lets_on_what_one_element_wants() -> None:
+    def flow_of(limit: int) -> Any:
+        @flow
+        def f() -> None:
+            gates = is_large.map(list(range(limit)))
+            (
+                gates
+                >> part.override(task_id="after")()
+                >> part.override(task_id="later", trigger_rule="all_done")()
+            )
+
+        return f.test().states
+
+    assert flow_of(3) == {"is_large": "success", "after": "success", "later": "success"}
+    assert flow_of(2) == {"is_large": "success", "after": "skipped", "later": "success"}
+
+
+def test_a_retry_of_one_index_picks_anew_for_that_index() -> None:
+    @branch(retries=1)
+    def flaky(ctx: Context, n: int) -> str:
+        if n == 1 and ctx.try_number == 1:
+            raise OSError("away")
+        return "odd" if n % 2 else "even"
+
+    @group
+    def pair(n: int) -> None:
+        flaky(n) >> [part.override(task_id="odd")(), part.override(task_id="even")()]
+
+    @flow
+    def f() -> None:
+        pair.map(numbers())
+
+    made = f.test()
+    assert made.state == "success"
+    assert by_index(made, "pair.odd") == "skipped success skipped success skipped"
+    assert by_index(made, "pair.even") == "success skipped success skipped success"

@@ -290,10 +290,13 @@ def test_the_examples_of_the_page_run() -> None:
         for block in blocks:
             exec(compile(block, "mapping.md", "exec"), names)
     assert [fault for one in registry.registrations for fault in one.faults] == []
-    nightly, sources = (one.flow.test() for one in registry.registrations)
+    nightly, sources, shop = (one.flow.test() for one in registry.registrations)
     assert nightly.results["report"] == 15
     assert set(nightly.mapped_labels.values()) == {"a.csv", "b.csv", "c.csv"}
     assert sources.results["total"] == 6
+    assert shop.results["one_order.by_hand"] == ["2 by hand"]
+    assert shop.results["one_order.by_itself"] == ["1 by itself"]
+    assert shop.results["close"] == [1, 2]
 
 
 def test_a_dict_of_arguments_that_does_not_fit_is_told_with_what_it_has() -> None:

@@ -7,7 +7,7 @@ change: both are a ``Decider``, and are compared with the model by ``test_readin
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,13 +22,14 @@ from scheduler_app.rules.definition import (
     TaskDefinition,
     TriggerRule,
 )
+from scheduler_app.rules.mapping import Argument, Kind, MapOver, Source, mapped_tasks
 from scheduler_app.rules.roles import Picks, Role
 from scheduler_app.rules.run_outcome import InstanceState, Key, RunDecision
 from scheduler_app.rules.states import TaskState
 from scheduler_app.rules.ties import cycle_through_unit, ties_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     Cells = Mapping[Key, InstanceState]
 
@@ -37,6 +38,20 @@ ENDS = ("success", "failed", "skipped", "upstream_failed")  # that what is under
 UNKNOWN = "of_tomorrow"  # a rule of a newer version
 RULES = [rule for rule in TriggerRule if rule != TriggerRule.ALL_DONE_SETUP_SUCCESS]
 STARTS_EARLY = {"always", "one_success", "one_failed", "one_done"}
+OVER = MapOver(
+    arguments=(Argument(name="one", source=Source(kind=Kind.LITERAL, items=(1, 2, 3))),),
+)
+# What groups there are, with what each is in: units, plain ones, and ``m``, which is mapped.
+GROUPS: list[dict[str, str]] = [
+    {},
+    {"u": ""},
+    {"u": "", "v": ""},
+    {"u": "", "p": ""},
+    {"m": ""},
+    {"m": "", "p": "m"},
+    {"m": "", "p": "m"},
+    {"u": "", "m": "u"},
+]
 
 
 class Decider(Protocol):
@@ -45,7 +60,7 @@ class Decider(Protocol):
     def tell(self, instances: Sequence[InstanceState]) -> None:
         """These are so now; all others are as they were."""
 
-    def decide(self, *, choices: Mapping[str, object], given_up: Collection[str]) -> RunDecision:
+    def decide(self, *, choices: Mapping[Key, object], given_up: Collection[str]) -> RunDecision:
         """What follows."""
 
 
@@ -56,12 +71,13 @@ class OfTheWholeRun:
         self._upstream = {task.task_id: task.upstream for task in flow.tasks}
         self._rules = {task.task_id: task.trigger_rule for task in flow.tasks}
         self._ties = ties_of(flow)
+        self._mapped = mapped_tasks(flow)
         self._cells: dict[Key, InstanceState] = {}
 
     def tell(self, instances: Sequence[InstanceState]) -> None:
         self._cells.update({(one.task_id, one.map_index): one for one in instances})
 
-    def decide(self, *, choices: Mapping[str, object], given_up: Collection[str]) -> RunDecision:
+    def decide(self, *, choices: Mapping[Key, object], given_up: Collection[str]) -> RunDecision:
         return run_outcome.decide_run(
             upstream=self._upstream,
             trigger_rules=self._rules,
@@ -69,6 +85,7 @@ class OfTheWholeRun:
             ties=self._ties,
             choices=choices,
             given_up=given_up,
+            mapped=self._mapped,
         )
 
 
@@ -87,7 +104,7 @@ class OnABoard:
         for one in instances:
             self._board.put(one.task_id, one.map_index, one.state, held=one.held)
 
-    def decide(self, *, choices: Mapping[str, object], given_up: Collection[str]) -> RunDecision:
+    def decide(self, *, choices: Mapping[Key, object], given_up: Collection[str]) -> RunDecision:
         assert not choices
         assert not given_up
         return self._board.decide()
@@ -121,8 +138,9 @@ class Said:
 
 @st.composite
 def flows(draw: st.DrawFn) -> FlowDefinition:
-    """A flow in topological order, with setups, teardowns, branches, gates and units as they fall."""
-    groups = ["", *draw(st.sampled_from([(), ("u",), ("u", "v"), ("u", "p")]))]
+    """A flow in topological order, with setups, teardowns, branches, gates and groups as they fall."""
+    parents = draw(st.sampled_from(GROUPS))
+    groups = ["", *parents]
     tasks: list[TaskDefinition] = []
     for number in range(draw(st.integers(1, 9))):
         above = [one.task_id for one in tasks]
@@ -131,11 +149,14 @@ def flows(draw: st.DrawFn) -> FlowDefinition:
         rule = draw(st.sampled_from([*[TriggerRule.ALL_SUCCESS] * 6, *RULES, UNKNOWN]))
         picks = draw(st.sampled_from([*[Picks.NOTHING] * 4, *Picks]))
         is_teardown = role == Role.TEARDOWN
+        group = draw(st.sampled_from(groups))
+        is_mapped = group not in ("m", "p") and draw(st.integers(0, 7)) == 0
         tasks.append(
             TaskDefinition(
                 task_id=f"t{number}",
                 upstream=tuple(sorted(upstream)),
-                group=draw(st.sampled_from(groups)),
+                group=group,
+                mapped=OVER if is_mapped else None,
                 role=role,
                 trigger_rule=TriggerRule.ALL_DONE_SETUP_SUCCESS if is_teardown else rule,
                 picks=picks if role == Role.WORK else Picks.NOTHING,
@@ -147,16 +168,18 @@ def flows(draw: st.DrawFn) -> FlowDefinition:
         tasks=tuple(tasks),
         groups=tuple(
             GroupDefinition(
-                group_id=group, retry=None if group == "p" else GroupRetry(max_attempts=2)
+                group_id=group,
+                parent=parent,
+                retry=GroupRetry(max_attempts=2) if group in ("u", "v") else None,
+                mapped=OVER if group == "m" else None,
             )
-            for group in groups
-            if group
+            for group, parent in parents.items()
         ),
     )
     if cycle_through_unit(flow) is None:
         return flow
     # Such a flow is refused where it is written; the same without units is not.
-    plain = tuple(GroupDefinition(group_id=one.group_id) for one in flow.groups)
+    plain = tuple(replace(one, retry=None) for one in flow.groups)
     return FlowDefinition(flow_id="f", tasks=flow.tasks, groups=plain)
 
 
@@ -165,34 +188,39 @@ class Model:
 
     def __init__(self, flow: FlowDefinition) -> None:
         self.tasks = {task.task_id: task for task in flow.tasks}
+        self.groups = {group.group_id: inside(flow, group.group_id) for group in flow.groups}
         self.units = {
-            group.group_id: [one.task_id for one in flow.tasks if one.group == group.group_id]
+            group.group_id: self.groups[group.group_id]
             for group in flow.groups
             if group.retry is not None
         }
-        self.groups = {group.group_id for group in flow.groups}
+        self.in_mapped_group = {
+            task_id
+            for group in flow.groups
+            if group.mapped is not None
+            for task_id in self.groups[group.group_id]
+        }
         self.cells: dict[Key, InstanceState] = {}
-        self.choices: Mapping[str, object] = {}
+        self.choices: Mapping[Key, object] = {}
         self.given_up: Collection[str] = ()
 
     def decide(
-        self, cells: Cells, *, choices: Mapping[str, object], given_up: Collection[str]
+        self, cells: Cells, *, choices: Mapping[Key, object], given_up: Collection[str]
     ) -> Said:
         """What follows from these states."""
         self.cells, self.choices, self.given_up = dict(cells), choices, given_up
         strangers = [key for key in cells if self.is_open(key) and key[0] not in self.tasks]
         for key in strangers:
             self.write(key, "removed")
-        while wanted := self.task_to_mark():
-            task_id, state = wanted
-            for key in self.undecided(task_id):
+        while wanted := self.to_mark():
+            for key, state in wanted.items():
                 self.write(key, state)
         units = {unit: self.unit_state(unit) for unit in self.units}
         ready = [
             key
             for task_id in self.tasks
-            if self.says(task_id) == "ready"
             for key in self.undecided(task_id)
+            if self.says(key) == "ready"
         ]
         waiting = [key for key in cells if self.is_open(key) and key not in ready]
         is_under_way = "failed" in units.values() or any(
@@ -245,40 +273,45 @@ class Model:
 
     # What a task says.
 
-    def task_to_mark(self) -> tuple[str, str] | None:
-        """One to be skipped or given up that looks at none which is itself still to be marked."""
-        said = {one: self.says(one) for one in self.tasks if self.undecided(one)}
-        marks = {one: state for one, state in said.items() if state not in ("wait", "ready")}
-        for task_id, state in marks.items():
+    def to_mark(self) -> dict[Key, str]:
+        """Those of one task that are skipped or given up, and look at none which is itself to be marked."""
+        marks: dict[str, dict[Key, str]] = {}
+        for task_id in self.tasks:
+            said = {key: self.says(key) for key in self.undecided(task_id)}
+            if found := {k: state for k, state in said.items() if state not in ("wait", "ready")}:
+                marks[task_id] = found
+        for task_id, found in marks.items():
             if not marks.keys() & self.looked_at(task_id):
-                return task_id, state
-        return None
+                return found
+        return {}
 
-    def says(self, task_id: str) -> str:
+    def says(self, key: Key) -> str:
         """wait, ready, skipped or upstream_failed."""
+        task_id = key[0]
         task = self.tasks[task_id]
         if task.trigger_rule == UNKNOWN:
             return "wait"
-        if any(self.is_barred(task_id, picker) for picker in self.pickers_of(task_id)):
+        if any(self.is_barred(key, picker) for picker in self.pickers_of(task_id)):
             return "skipped"
-        if any(GOING in self.seen(task_id, picker) for picker in self.pickers_of(task_id)):
+        if any(GOING in self.seen(key, picker) for picker in self.pickers_of(task_id)):
             return "wait"
         if task.role == Role.TEARDOWN:
-            return self.teardown_says(task_id)
+            return self.teardown_says(key)
         if task.trigger_rule != "always":
             needed = [
                 state
                 for one in self.ancestors(task_id) - set(task.upstream)
                 if self.tasks[one].role == Role.SETUP and self.is_for(one, task_id)
-                for state in self.seen(task_id, one)
+                for state in self.seen(key, one)
             ]
             said = self.by_rule("all_success", needed)
             if said != "ready":
                 return said
-        above = [state for one in task.upstream for state in self.seen(task_id, one)]
+        above = [state for one in task.upstream for state in self.seen(key, one)]
         return self.by_rule(task.trigger_rule, above)
 
-    def teardown_says(self, task_id: str) -> str:
+    def teardown_says(self, key: Key) -> str:
+        task_id = key[0]
         upstream = self.tasks[task_id].upstream
         setups = [one for one in upstream if self.tasks[one].role == Role.SETUP]
         scope = {
@@ -286,14 +319,14 @@ class Model:
             for one in self.ancestors(task_id)
             if any(setup in self.ancestors(one) for setup in setups)
         }
-        made = [state for one in setups for state in self.seen(task_id, one)]
-        before = [s for one in upstream if one not in setups for s in self.seen(task_id, one)]
+        made = [state for one in setups for state in self.seen(key, one)]
+        before = [s for one in upstream if one not in setups for s in self.seen(key, one)]
         if GOING in (*made, *before):
             return "wait"
         left = [state for state in made if state != "removed"]
         if left and "success" not in left:
             return "upstream_failed" if {"failed", "upstream_failed"} & set(left) else "skipped"
-        between = [state for one in scope for state in self.seen(task_id, one)]
+        between = [state for one in scope for state in self.seen(key, one)]
         return "wait" if GOING in between else "ready"
 
     def by_rule(self, rule: str, states: list[str]) -> str:
@@ -334,34 +367,61 @@ class Model:
         }[rule]
 
     def pickers_of(self, task_id: str) -> list[str]:
-        """The branches and gates that may skip the task."""
+        """The branches and gates that may skip the task: those right before it, and some gates further up.
+
+        Of these none that is mapped, unless both are in the mapped group.
+        """
         if self.tasks[task_id].role == Role.TEARDOWN:
             return []
         return [
             one
             for one in self.ancestors(task_id)
-            if self.tasks[one].picks == Picks.GATE_ALL
-            or (self.tasks[one].picks and one in self.tasks[task_id].upstream)
+            if (self.tasks[one].picks and one in self.tasks[task_id].upstream)
+            or (
+                self.tasks[one].picks == Picks.GATE_ALL
+                and (self.are_together(one, task_id) or not self.is_mapped(one))
+            )
         ]
 
-    def is_barred(self, task_id: str, picker: str) -> bool:
-        """Whether a branch or gate that ended well did not let this one through."""
-        if picker not in self.choices or set(self.seen(task_id, picker)) != {"success"}:
+    def is_barred(self, key: Key, picker: str) -> bool:
+        """Whether the branches and gates that ended well, and are asked, all did not let this one through."""
+        if self.are_together(key[0], picker):
+            asked = [(picker, key[1])] if (picker, key[1]) in self.cells else []
+        else:
+            asked = [one for one in self.cells if one[0] == picker]
+        seen = self.seen(key, picker)
+        if GOING in seen or {"failed", "upstream_failed"} & set(seen):
+            return False
+        said = [one for one in asked if self.cells[one].state == "success"]
+        return bool(said) and all(self.leaves_out(key[0], one) for one in said)
+
+    def leaves_out(self, task_id: str, picker: Key) -> bool:
+        if picker not in self.choices:
             return False
         choice = self.choices[picker]
-        if self.tasks[picker].picks != Picks.BRANCH:
+        if self.tasks[picker[0]].picks != Picks.BRANCH:
             return not choice
         assert isinstance(choice, list)
         chosen = {one for one in choice if one not in self.groups}
-        for group in self.groups & set(choice):
-            inside = [one for one, task in self.tasks.items() if task.group == group]
-            chosen |= {one for one in inside if not set(inside) & set(self.tasks[one].upstream)}
+        for group in self.groups.keys() & set(choice):
+            of = self.groups[group]
+            chosen |= {one for one in of if not set(of) & set(self.tasks[one].upstream)}
         return task_id not in chosen and not chosen & self.ancestors(task_id)
 
     # What there is to see.
 
-    def seen(self, task_id: str, other: str) -> list[str]:
-        """The states of the other task's instances as this one sees them."""
+    def is_mapped(self, task_id: str) -> bool:
+        return task_id in self.in_mapped_group or self.tasks[task_id].mapped is not None
+
+    def are_together(self, one: str, other: str) -> bool:
+        """Whether both are in the mapped group: there is one at most."""
+        return {one, other} <= self.in_mapped_group
+
+    def seen(self, key: Key, other: str) -> list[str]:
+        """The states of the other task's instances as this one sees them: in a mapped group, of its index."""
+        task_id, index = key
+        if self.are_together(task_id, other) and (other, index) in self.cells:
+            return [self.state_of((other, index))]
         unit = self.unit_of(other)
         states = [str(one) for one in self.states(other)] or [GOING]
         if unit is None or unit == self.unit_of(task_id):
@@ -386,11 +446,11 @@ class Model:
         return ("given_up" if unit in self.given_up else "failed") if is_bad else "success"
 
     def states(self, task_id: str) -> list[str]:
-        return [
-            str(one.state) if one.state in (*ENDS, "removed") and not one.held else GOING
-            for key, one in self.cells.items()
-            if key[0] == task_id
-        ]
+        return [self.state_of(key) for key in self.cells if key[0] == task_id]
+
+    def state_of(self, key: Key) -> str:
+        one = self.cells[key]
+        return str(one.state) if one.state in (*ENDS, "removed") and not one.held else GOING
 
     def undecided(self, task_id: str) -> list[Key]:
         return [key for key in self.cells if key[0] == task_id and self.is_open(key)]
@@ -439,11 +499,32 @@ class Model:
         return not teardowns or any(task_id in self.ancestors(one) for one in teardowns)
 
 
-def instances_of(flow: FlowDefinition, counts: Iterable[int]) -> list[InstanceState]:
-    """Every task's instances in ``none``, so many of each; one that picks has one."""
+def inside(flow: FlowDefinition, group_id: str) -> list[str]:
+    """The tasks of the group, and of those in it."""
+    groups = {group_id, *(one.group_id for one in flow.groups if one.parent == group_id)}
+    groups |= {one.group_id for one in flow.groups if one.parent in groups}
+    return [task.task_id for task in flow.tasks if task.group in groups]
+
+
+def instances_of(flow: FlowDefinition, counts: Sequence[int]) -> list[InstanceState]:
+    """Every task's instances in ``none``, so many of each; one that picks has one, unless it is mapped.
+
+    What is in the mapped group has as many as the first count says, or one.
+    """
+    in_group = {
+        task_id
+        for group in flow.groups
+        if group.mapped is not None
+        for task_id in inside(flow, group.group_id)
+    }
     found = []
     for task, count in zip(flow.tasks, counts, strict=True):
-        indexes = range(count) if count != 1 and not task.picks else (-1,)
+        if task.task_id in in_group:
+            indexes = range(max(counts[0], 1))
+        elif task.mapped is not None:
+            indexes = range(max(count, 1))
+        else:
+            indexes = range(count) if count != 1 and not task.picks else range(-1, 0)
         found += [
             InstanceState(task_id=task.task_id, map_index=index, state=TaskState.NONE)
             for index in indexes

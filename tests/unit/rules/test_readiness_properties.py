@@ -26,6 +26,7 @@ from tests.unit.rules.slow_model import (
     OfTheWholeRun,
     OnABoard,
     flows,
+    inside,
     instances_of,
     without_ties,
 )
@@ -70,20 +71,23 @@ class Story:
         if chance.random() < 0.1:
             first.append(InstanceState(task_id="stranger", map_index=-1, state=TaskState.NONE))
         self.cells = {(one.task_id, one.map_index): one for one in first}
+        several = [key for key in sorted(self.cells) if key[1] >= 0]
+        if several and chance.random() < 0.1:
+            del self.cells[chance.choice(several)]  # not added yet, or cut off
         self.pickers = {task.task_id: Picks(task.picks) for task in flow.tasks if task.picks}
-        self.results: dict[str, object] = {}
+        self.results: dict[Key, object] = {}
         self.given_up: set[str] = set()
         self.units = {
-            group.group_id: {task.task_id for task in flow.tasks if task.group == group.group_id}
+            group.group_id: set(inside(flow, group.group_id))
             for group in flow.groups
             if group.retry is not None
         }
 
-    def choices(self) -> dict[str, object]:
+    def choices(self) -> dict[Key, object]:
         return {
-            task_id: value
-            for task_id, value in self.results.items()
-            if any(k[0] == task_id and c.state == "success" for k, c in self.cells.items())
+            key: value
+            for key, value in self.results.items()
+            if self.cells[key].state == TaskState.SUCCESS
         }
 
     def put(self, key: Key, state: TaskState) -> None:
@@ -91,9 +95,9 @@ class Story:
         task_id = key[0]
         was = self.cells[key]
         if task_id in self.pickers:
-            self.results.pop(task_id, None)
+            self.results.pop(key, None)
             if was.state == TaskState.RUNNING and state == TaskState.SUCCESS:
-                self.results[task_id] = self.pick(task_id)
+                self.results[key] = self.pick(task_id)
         self.cells[key] = replace(was, state=state)
 
     def pick(self, task_id: str) -> object:
@@ -189,15 +193,15 @@ def test_neither_the_order_of_finishing_nor_how_often_one_looks_changes_what_bec
     flow = data.draw(flows())
     counts = data.draw(COUNTS)[: len(flow.tasks)]
     ends: dict[Any, TaskState] = {}
-    picks = {}
+    picks: dict[Key, object] = {}
     fates = data.draw(CHANCES)
     for one in instances_of(flow, counts):
         fate = ("success", "success", "failed", "skipped")
         ends[one.task_id, one.map_index] = TaskState(fates.choice(fate))
-    for task in flow.tasks:
-        below = [one.task_id for one in flow.tasks if task.task_id in one.upstream]
-        chosen: object = [one for one in below if fates.random() < 0.5]
-        picks[task.task_id] = chosen if task.picks == Picks.BRANCH else fates.random() < 0.5
+        below = [task.task_id for task in flow.tasks if one.task_id in task.upstream]
+        chosen: object = [task_id for task_id in below if fates.random() < 0.5]
+        is_branch = flow.task(one.task_id).picks == Picks.BRANCH
+        picks[one.task_id, one.map_index] = chosen if is_branch else fates.random() < 0.5
     chances = [data.draw(CHANCES) for _ in range(3)]
     plays = [_play(flow, counts, ends, picks, chance) for chance in chances]
     assert plays[0] == plays[1] == plays[2]
@@ -207,7 +211,7 @@ def _play(
     flow: FlowDefinition,
     counts: list[int],
     ends: dict[Key, TaskState],
-    picks: dict[str, object],
+    picks: dict[Key, object],
     chance: Random,
 ) -> tuple[str, dict[Key, TaskState]]:
     """How the run and its instances end; a unit that failed is given up."""
@@ -218,7 +222,7 @@ def _play(
         decider.tell(list(cells.values()))
         decision = decider.decide(
             choices={
-                key[0]: picks[key[0]]
+                key: picks[key]
                 for key, one in cells.items()
                 if key[0] in pickers and one.state == TaskState.SUCCESS
             },
