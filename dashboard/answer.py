@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
+import psycopg
 from django.contrib.auth.decorators import login_required
 from django.db import InterfaceError, OperationalError
 from django.http import HttpResponse, HttpResponseNotModified
@@ -97,7 +98,13 @@ def translated(
             return fault(request, error, status=400)
         except errors.SchedulerError as error:
             return fault(request, error, status=409)
-        except (OperationalError, InterfaceError):
+        except (
+            OperationalError,
+            InterfaceError,
+            # of operations, which write over the driver's own connection
+            psycopg.OperationalError,
+            psycopg.InterfaceError,
+        ):
             # Without its database the product still says so, and who can mend it.
             return HttpResponse(render_to_string("503.html"), status=503)
 

@@ -10,6 +10,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.api.saving import ProgressSerializer, PushedSerializer
 from scheduler_app.queries import attempts, leadership, logs, saving
@@ -108,12 +109,12 @@ class AttemptDetail(ApiView):
         near = leadership.near_attempt(self.scope, attempt_id)
         return Response(
             {
-                **AttemptSerializer(row).data,
+                **line(AttemptSerializer, row),
                 "result": row.result,
                 "error": row.error,
-                "progress": ProgressSerializer(row.progress).data if row.progress else None,
-                "pushed": PushedSerializer(saving.pushed_by(attempt_id), many=True).data,
-                "near_lease_changes": [LeaseChangeSerializer(one).data for one in near],
+                "progress": line(ProgressSerializer, row.progress) if row.progress else None,
+                "pushed": [line(PushedSerializer, one) for one in saving.pushed_by(attempt_id)],
+                "near_lease_changes": [line(LeaseChangeSerializer, one) for one in near],
             }
         )
 

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.queries import audit
 from scheduler_app.queries.filters import AuditFilter
@@ -47,4 +48,4 @@ class AuditDetail(ApiView):
         """All its fields."""
         del request
         row = audit.one(self.scope, entry)
-        return Response(AuditSerializer(row).data)
+        return Response(line(AuditSerializer, row))

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations import backfill as operations
 from scheduler_app.queries import backfills, flows
@@ -131,7 +132,7 @@ class FlowBackfillList(BackfillList):
         plan = operations.create_backfill(
             flow_id=flow_id, actor=request.user.get_username(), **body
         )
-        return Response(BackfillPlanSerializer(plan).data, status=200 if plan.dry_run else 201)
+        return Response(line(BackfillPlanSerializer, plan), status=200 if plan.dry_run else 201)
 
 
 class BackfillDateList(NounList):
@@ -149,7 +150,7 @@ class BackfillDetail(ApiView):
     def get(self, request: Request, backfill: int) -> Response:
         """All its fields."""
         del request
-        return Response(BackfillSerializer(backfills.one(self.scope, backfill)).data)
+        return Response(line(BackfillSerializer, backfills.one(self.scope, backfill)))
 
 
 class BackfillDateDetail(ApiView):
@@ -159,7 +160,7 @@ class BackfillDateDetail(ApiView):
     def get(self, request: Request, date: int) -> Response:
         """All its fields."""
         del request
-        return Response(BackfillDateSerializer(backfills.one_date(self.scope, date)).data)
+        return Response(line(BackfillDateSerializer, backfills.one_date(self.scope, date)))
 
 
 class BackfillAct(ApiView):
@@ -181,4 +182,4 @@ class BackfillAct(ApiView):
                 operations.cancel_backfill(**named, **body)
             case _:
                 operations.pause_backfill(is_paused=self.act == "pause", **named, **body)
-        return Response(BackfillSerializer(backfills.one(self.scope, backfill)).data)
+        return Response(line(BackfillSerializer, backfills.one(self.scope, backfill)))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rest_framework.serializers import Serializer, ValidationError
 
+from scheduler_app.api.lines import kept
 from scheduler_app.rules import errors
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def checked(kind: type[Serializer[Any]], request: Request) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise errors.InvalidInput("The body must be a JSON object.")
     serializer = kind(data=given)
+    vars(serializer)["fields"] = kept(kind).fields  # else all are copied for each body
     unknown = sorted(set(given) - set(serializer.fields))
     if unknown:
         known = ", ".join(sorted(serializer.fields))

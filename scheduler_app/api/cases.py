@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.queries import cases
 from scheduler_app.queries.filters import CaseFilter
@@ -44,4 +45,4 @@ class CaseDetail(ApiView):
         """All its fields."""
         del request
         row = cases.one(self.scope, case)
-        return Response(CaseSerializer(row).data)
+        return Response(line(CaseSerializer, row))

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from scheduler_app.api import bodies, matching
 from scheduler_app.api.acts import ActRequestSerializer
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView
 from scheduler_app.api.tasks_named import TasksNamedSerializer
 from scheduler_app.operations.clear import NOTE_CHARACTERS_MAX, clear_run, clear_task_instances
@@ -169,7 +170,7 @@ def _refuse_relatives(options: Options) -> None:
 
 
 def _answer(plan: object) -> Response:
-    return Response(ClearPlanSerializer(plan).data)
+    return Response(line(ClearPlanSerializer, plan))
 
 
 # -- several runs --------------------------------------------------------------------------------
@@ -289,7 +290,7 @@ class ClearBatchDetail(ApiView):
     def get(self, request: Request, batch_id: UUID) -> Response:
         """How far it has come."""
         del request
-        return Response(BatchSerializer(batch(batch_id)).data)
+        return Response(line(BatchSerializer, batch(batch_id)))
 
 
 class ClearBatchGoOn(ApiView):
@@ -299,7 +300,7 @@ class ClearBatchGoOn(ApiView):
     def post(self, request: Request, batch_id: UUID) -> Response:
         """The next of its plans are carried out, for some seconds."""
         actor = request.user.get_username()
-        return Response(BatchSerializer(go_on(batch_id, actor=actor, within_s=CARRIED_S)).data)
+        return Response(line(BatchSerializer, go_on(batch_id, actor=actor, within_s=CARRIED_S)))
 
 
 class ClearUndo(ApiView):
@@ -310,7 +311,7 @@ class ClearUndo(ApiView):
         """All is as it was before; ``dry_run`` only says so."""
         body = bodies.checked(ActRequestSerializer, request)
         done = undo_clear(plan_id=plan_id, actor=request.user.get_username(), **body)
-        return Response(UndoneSerializer(done).data)
+        return Response(line(UndoneSerializer, done))
 
 
 def _batched(request: Request, body: dict[str, Any], **named: Any) -> Response:
@@ -331,7 +332,7 @@ def _batched(request: Request, body: dict[str, Any], **named: Any) -> Response:
             field="plan_id",
         )
     if body["dry_run"]:
-        return Response(BatchSerializer(planned).data)
+        return Response(line(BatchSerializer, planned))
     done = carry_out_batch(
         plan_id,
         actor=actor,
@@ -339,4 +340,4 @@ def _batched(request: Request, body: dict[str, Any], **named: Any) -> Response:
         note=body["note"],
         within_s=CARRIED_S,
     )
-    return Response(BatchSerializer(done).data)
+    return Response(line(BatchSerializer, done))

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.pools import ReasonSerializer
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.connections import delete_connection, set_connection
@@ -121,4 +122,4 @@ class ConnectionDetail(ApiView):
 
 def _answer(view: ApiView, connection_id: str, status: int = HTTPStatus.OK) -> Response:
     row = connections.one(view.scope, connection_id)
-    return Response(ConnectionSerializer(row).data, status=status)
+    return Response(line(ConnectionSerializer, row), status=status)

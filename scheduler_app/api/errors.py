@@ -7,6 +7,7 @@ import uuid
 from http import HTTPStatus
 from typing import Any, Final
 
+import psycopg
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404
@@ -94,7 +95,13 @@ def _answer(error: Exception) -> Response:
             return problem(400, "invalid_input", "The request is malformed.")
         case RecursionError():
             return problem(400, "invalid_input", "The JSON of the body is nested too deeply.")
-        case OperationalError() | InterfaceError():
+        # Operations write over the driver's own connection, whose errors nobody has made Django's.
+        case (
+            OperationalError()
+            | InterfaceError()
+            | psycopg.OperationalError()
+            | psycopg.InterfaceError()
+        ):
             logger.warning("the database did not answer the API", extra={"error": str(error)})
             return problem(
                 503,

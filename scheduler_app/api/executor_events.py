@@ -11,6 +11,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.record_executor_event import (
     STATES,
@@ -102,7 +103,7 @@ class EventList(NounList):
         recorded = record_executor_event(Statement(**body), actor=request.user.get_username())
         row = executor_events.one(self.scope, recorded.id)
         status = HTTPStatus.CREATED if recorded.is_new else HTTPStatus.OK
-        return Response(EventSerializer(row).data, status=status)
+        return Response(line(EventSerializer, row), status=status)
 
 
 class EventDetail(ApiView):
@@ -113,4 +114,4 @@ class EventDetail(ApiView):
         """All its fields."""
         del request
         row = executor_events.one(self.scope, event)
-        return Response(EventSerializer(row).data)
+        return Response(line(EventSerializer, row))

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.pause_flow import set_paused
 from scheduler_app.queries import flow_versions, flows, version_diffs
@@ -68,7 +69,7 @@ class FlowDetailSerializer(FlowSerializer):
         """The row, and what its schedule means now."""
         at = serializers.DateTimeField()
         return {
-            **FlowSerializer(instance).data,
+            **line(FlowSerializer, instance),
             "schedule_in_words": flows.schedule_in_words(instance),
             "next_fire_times": [
                 at.to_representation(one) for one in flows.next_times(instance, timezone.now())
@@ -186,7 +187,7 @@ class FlowDetail(ApiView):
         """All its fields."""
         del request
         row = flows.one(self.scope, flow_id)
-        return Response(FlowDetailSerializer(row).data)
+        return Response(line(FlowDetailSerializer, row))
 
 
 class FlowVersionList(NounList):
@@ -210,7 +211,7 @@ class FlowVersionDetail(ApiView):
         """All its fields, with the definition."""
         del request
         row = flow_versions.by_number(self.scope, flow_id, number)
-        return Response(FlowVersionDetailSerializer(row).data)
+        return Response(line(FlowVersionDetailSerializer, row))
 
 
 class FlowVersionSource(ApiView):
@@ -231,7 +232,7 @@ class FlowVersionSource(ApiView):
                 for path, content in source.in_order()
             ],
         }
-        return Response(FlowVersionSourceSerializer(body).data)
+        return Response(line(FlowVersionSourceSerializer, body))
 
 
 class FlowVersionDiff(ApiView):
@@ -252,7 +253,7 @@ class FlowVersionDiff(ApiView):
             message = f"{unknown[0]}: no such parameter. There are old, new and run_id."
             raise InvalidInput(message, parameter=unknown[0])
         found = version_diffs.of_flow(self.scope, flow_id, **given)
-        return Response(FlowVersionDiffSerializer(found).data)
+        return Response(line(FlowVersionDiffSerializer, found))
 
 
 class FlowPause(ApiView):
@@ -271,4 +272,4 @@ class FlowPause(ApiView):
             actor=request.user.get_username(),
             reason=body["reason"],
         )
-        return Response(FlowSerializer(flows.one(self.scope, flow_id)).data)
+        return Response(line(FlowSerializer, flows.one(self.scope, flow_id)))

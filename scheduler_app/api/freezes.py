@@ -15,6 +15,7 @@ from scheduler_app.api.acts import (
     FreezeRequestSerializer,
     ThawPlanSerializer,
 )
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.freeze import freeze
 from scheduler_app.operations.thaw import thaw
@@ -62,7 +63,7 @@ class FreezeDetail(ApiView):
     def get(self, request: Request, freeze: int) -> Response:
         """All its fields."""
         del request
-        return Response(FreezeSerializer(freezes.one(self.scope, freeze)).data)
+        return Response(line(FreezeSerializer, freezes.one(self.scope, freeze)))
 
 
 class _Act(ApiView):
@@ -103,7 +104,7 @@ class Freeze(_Act):
             actor=request.user.get_username(),
             **body,
         )
-        return Response(FreezePlanSerializer(plan).data)
+        return Response(line(FreezePlanSerializer, plan))
 
 
 class Thaw(_Act):
@@ -121,4 +122,4 @@ class Thaw(_Act):
             actor=request.user.get_username(),
             **body,
         )
-        return Response(ThawPlanSerializer(plan).data)
+        return Response(line(ThawPlanSerializer, plan))

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.queries import ghost_audits
 from scheduler_app.queries.filters import GhostAuditFilter
@@ -48,4 +49,4 @@ class GhostAuditDetail(ApiView):
     def get(self, request: Request, audit: int) -> Response:
         """All their fields."""
         del request
-        return Response(GhostAuditSerializer(ghost_audits.one(self.scope, audit)).data)
+        return Response(line(GhostAuditSerializer, ghost_audits.one(self.scope, audit)))

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.stop_ghost import stop_ghost
 from scheduler_app.queries import ghosts
@@ -81,7 +82,7 @@ class GhostDetail(ApiView):
         """All its fields, with what was seen and what to do in words."""
         del request
         row = ghosts.one(self.scope, ghost)
-        return Response(GhostDetailSerializer(row).data)
+        return Response(line(GhostDetailSerializer, row))
 
 
 class GhostStop(ApiView):
@@ -93,4 +94,4 @@ class GhostStop(ApiView):
         ghosts.one(self.scope, ghost)
         body = bodies.checked(StopSerializer, request)
         stop_ghost(ghost_id=ghost, actor=request.user.get_username(), reason=body["reason"])
-        return Response(GhostDetailSerializer(ghosts.one(self.scope, ghost)).data)
+        return Response(line(GhostDetailSerializer, ghosts.one(self.scope, ghost)))

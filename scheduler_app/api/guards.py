@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.guards import set_guard
 from scheduler_app.queries import automatic_actions, flows, guards, rights
@@ -122,7 +123,7 @@ class GuardSet(ApiView):
             limits={name: body.pop(name) for name in LIMITS if name in body},
             **body,
         )
-        return Response(GuardAnswerSerializer(row).data)
+        return Response(line(GuardAnswerSerializer, row))
 
 
 class GuardDetail(ApiView):
@@ -132,7 +133,7 @@ class GuardDetail(ApiView):
     def get(self, request: Request, guard: int) -> Response:
         """All its fields."""
         del request
-        return Response(GuardSerializer(guards.one(self.scope, guard)).data)
+        return Response(line(GuardSerializer, guards.one(self.scope, guard)))
 
 
 class FlowGuards(ApiView):
@@ -144,7 +145,7 @@ class FlowGuards(ApiView):
         del request
         flows.one(self.scope, flow_id)
         found: Any = guards.holding(flow_id)
-        return Response(HoldingSerializer(found, many=True).data)
+        return Response([line(HoldingSerializer, one) for one in found])
 
 
 class AutomaticActionList(NounList):
@@ -162,4 +163,4 @@ class AutomaticActionDetail(ApiView):
     def get(self, request: Request, action: int) -> Response:
         """All its fields."""
         del request
-        return Response(AutomaticActionSerializer(automatic_actions.one(self.scope, action)).data)
+        return Response(line(AutomaticActionSerializer, automatic_actions.one(self.scope, action)))

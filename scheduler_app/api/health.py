@@ -12,6 +12,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView
 from scheduler_app.queries import health
 
@@ -59,4 +60,4 @@ class HealthDetail(ApiView):
     def get(self, request: Request) -> Response:
         """By the clock of the database."""
         del request
-        return Response(HealthSerializer(health.health(self.scope)).data)
+        return Response(line(HealthSerializer, health.health(self.scope)))

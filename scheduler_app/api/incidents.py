@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.acknowledge_incident import (
     NOTE_CHARACTERS_MAX,
@@ -82,7 +83,7 @@ class IncidentDetail(ApiView):
     def get(self, request: Request, incident: int) -> Response:
         """All its fields."""
         del request
-        return Response(IncidentSerializer(incidents.one(self.scope, incident)).data)
+        return Response(line(IncidentSerializer, incidents.one(self.scope, incident)))
 
 
 class IncidentAcknowledge(ApiView):
@@ -96,7 +97,7 @@ class IncidentAcknowledge(ApiView):
         acknowledge_incident(
             incident_id=incident, actor=request.user.get_username(), reason=body["reason"]
         )
-        return Response(IncidentSerializer(incidents.one(self.scope, incident)).data)
+        return Response(line(IncidentSerializer, incidents.one(self.scope, incident)))
 
 
 class AlertList(NounList):
@@ -114,4 +115,4 @@ class AlertDetail(ApiView):
     def get(self, request: Request, alert: int) -> Response:
         """All its fields."""
         del request
-        return Response(AlertSerializer(alerts.one(self.scope, alert)).data)
+        return Response(line(AlertSerializer, alerts.one(self.scope, alert)))

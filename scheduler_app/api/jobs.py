@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.drain_job import drain_job, undrain_job
 from scheduler_app.operations.stop_job import stop_job
@@ -63,7 +64,7 @@ class JobDetail(ApiView):
         """All its fields."""
         del request
         row = jobs.one(self.scope, job_id)
-        return Response(JobSerializer(row).data)
+        return Response(line(JobSerializer, row))
 
 
 class StopPlanSerializer(serializers.Serializer[Any]):
@@ -87,7 +88,7 @@ class JobStop(ApiView):
         jobs.one(self.scope, job_id)
         body = bodies.checked(ActRequestSerializer, request)
         plan = stop_job(job_id=job_id, actor=request.user.get_username(), **body)
-        return Response(StopPlanSerializer(plan).data)
+        return Response(line(StopPlanSerializer, plan))
 
 
 class DrainPlanSerializer(serializers.Serializer[Any]):
@@ -114,4 +115,4 @@ class JobDrain(ApiView):
         body = bodies.checked(ActRequestSerializer, request)
         act = drain_job if self.is_drained else undrain_job
         plan = act(job_id=job_id, actor=request.user.get_username(), **body)
-        return Response(DrainPlanSerializer(plan).data)
+        return Response(line(DrainPlanSerializer, plan))

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.pools import (
     HoldersSerializer,
     ReasonSerializer,
@@ -62,7 +63,7 @@ class KeyLimitDetail(ApiView):
     def get(self, request: Request, key: str) -> Response:
         """All its fields."""
         del request
-        return Response(KeyLimitSerializer(key_limits.one(self.scope, key)).data)
+        return Response(line(KeyLimitSerializer, key_limits.one(self.scope, key)))
 
     @extend_schema(request=KeyLimitRequestSerializer, responses=KeyLimitSerializer)
     def put(self, request: Request, key: str) -> Response:
@@ -87,7 +88,7 @@ class KeyLimitHolders(ApiView):
         """Longest first, ``limit`` from ``offset`` on; ``slots`` are those of their pools."""
         key_limits.one(self.scope, key)
         found = slots.holders(self.scope, slots.Slots(key=key), **window(request))
-        return Response(HoldersSerializer(found).data)
+        return Response(line(HoldersSerializer, found))
 
 
 class KeyLimitWaiters(ApiView):
@@ -104,4 +105,4 @@ class KeyLimitWaiters(ApiView):
             limit=asked.get("limit", slots.PLACES),
             offset=asked.get("offset", 0),
         )
-        return Response(WaitersSerializer(found).data)
+        return Response(line(WaitersSerializer, found))

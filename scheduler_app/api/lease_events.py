@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.queries import lease_events
 from scheduler_app.queries.filters import LeaseEventFilter
@@ -47,4 +48,4 @@ class LeaseEventDetail(ApiView):
         """All its fields."""
         del request
         row = lease_events.one(self.scope, event)
-        return Response(LeaseEventSerializer(row).data)
+        return Response(line(LeaseEventSerializer, row))

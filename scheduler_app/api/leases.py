@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.release_lease import release_lease
 from scheduler_app.queries import leases
@@ -49,7 +50,7 @@ class LeaseDetail(ApiView):
         """All its fields."""
         del request
         row = leases.one(self.scope, shard)
-        return Response(LeaseSerializer(row).data)
+        return Response(line(LeaseSerializer, row))
 
 
 class ReleaseRequestSerializer(ActRequestSerializer):
@@ -81,4 +82,4 @@ class LeaseRelease(ApiView):
         leases.one(self.scope, shard)
         body = bodies.checked(ReleaseRequestSerializer, request)
         plan = release_lease(shard=shard, actor=request.user.get_username(), **body)
-        return Response(ReleasePlanSerializer(plan).data)
+        return Response(line(ReleasePlanSerializer, plan))

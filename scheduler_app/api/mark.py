@@ -15,6 +15,7 @@ from scheduler_app.api.acts import (
     TaskInstanceMarkRequestSerializer,
     TaskInstancesMarkRequestSerializer,
 )
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView
 from scheduler_app.operations.mark import Reach, mark_run, mark_runs, mark_task_instances
 from scheduler_app.operations.reaching import of_run
@@ -101,4 +102,4 @@ def _reach(body: dict[str, Any]) -> Reach:
 
 
 def _answer(plan: object) -> Response:
-    return Response(MarkPlanSerializer(plan).data)
+    return Response(line(MarkPlanSerializer, plan))

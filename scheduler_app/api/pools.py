@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.pools import change_pool, create_pool, delete_pool
 from scheduler_app.queries import pools, slots
@@ -114,7 +115,7 @@ class PoolList(NounList):
         body = bodies.checked(NewPoolSerializer, request)
         create_pool(actor=request.user.get_username(), **body)
         return Response(
-            PoolSerializer(pools.one(self.scope, body["name"])).data, status=HTTPStatus.CREATED
+            line(PoolSerializer, pools.one(self.scope, body["name"])), status=HTTPStatus.CREATED
         )
 
 
@@ -125,7 +126,7 @@ class PoolDetail(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """All its fields."""
         del request
-        return Response(PoolSerializer(pools.one(self.scope, name)).data)
+        return Response(line(PoolSerializer, pools.one(self.scope, name)))
 
     @extend_schema(request=PoolChangesSerializer, responses=PoolSerializer)
     def patch(self, request: Request, name: str) -> Response:
@@ -152,7 +153,7 @@ class PoolHolders(ApiView):
         """Longest first, ``limit`` from ``offset`` on."""
         pools.one(self.scope, name)
         found = slots.holders(self.scope, slots.Slots(pool=name), **window(request))
-        return Response(HoldersSerializer(found).data)
+        return Response(line(HoldersSerializer, found))
 
 
 class PoolWaiters(ApiView):
@@ -169,7 +170,7 @@ class PoolWaiters(ApiView):
             limit=asked.get("limit", slots.PLACES),
             offset=asked.get("offset", 0),
         )
-        return Response(WaitersSerializer(found).data)
+        return Response(line(WaitersSerializer, found))
 
 
 def window(request: Request) -> dict[str, int]:

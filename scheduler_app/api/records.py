@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.operations.mark_reviewed import KEYS_MAX, mark_reviewed, unmark_reviewed
 from scheduler_app.queries import records
@@ -57,7 +58,7 @@ class RecordDetail(ApiView):
     def get(self, request: Request, key: str) -> Response:
         """What every record has."""
         del request
-        return Response(RecordSerializer(records.one(self.scope, key)).data)
+        return Response(line(RecordSerializer, records.one(self.scope, key)))
 
 
 class ReviewedRequestSerializer(ActRequestSerializer):
@@ -97,4 +98,4 @@ class RecordsReviewed(ApiView):
         records.check_visible(self.scope, body["keys"])
         act = mark_reviewed if self.is_reviewed else unmark_reviewed
         plan = act(actor=request.user.get_username(), **body)
-        return Response(ReviewedPlanSerializer(plan).data)
+        return Response(line(ReviewedPlanSerializer, plan))

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer
 from scheduler_app.api.clear import ClearPlanSerializer
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.reviews import approve_review, dismiss_review
 from scheduler_app.queries import reviews, rights
@@ -73,7 +74,7 @@ class ReviewDetail(ApiView):
         """All its fields."""
         del request
         row = reviews.one(self.scope, review)
-        return Response(ReviewSerializer(row).data)
+        return Response(line(ReviewSerializer, row))
 
 
 class ReviewApprove(ApiView):
@@ -86,7 +87,7 @@ class ReviewApprove(ApiView):
         body = bodies.checked(ApprovalRequestSerializer, request)
         rights.check(request.user, rights.DECIDE_REVIEWS)
         plan = approve_review(review_id=review, actor=request.user.get_username(), **body)
-        return Response(ClearPlanSerializer(plan).data)
+        return Response(line(ClearPlanSerializer, plan))
 
 
 class ReviewDismiss(ApiView):
@@ -99,4 +100,4 @@ class ReviewDismiss(ApiView):
         body = bodies.checked(DismissalRequestSerializer, request)
         rights.check(request.user, rights.DECIDE_REVIEWS)
         dismiss_review(review_id=review, actor=request.user.get_username(), reason=body["reason"])
-        return Response(ReviewSerializer(reviews.one(self.scope, review)).data)
+        return Response(line(ReviewSerializer, reviews.one(self.scope, review)))

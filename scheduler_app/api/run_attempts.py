@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from scheduler_app.api import bodies
 from scheduler_app.api.acts import ActRequestSerializer
 from scheduler_app.api.clear import ClearPlanSerializer
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.api.runs import RunSerializer
 from scheduler_app.operations.retry_run import cancel_retry, retry_run
@@ -60,7 +61,7 @@ class RunAttemptDetail(ApiView):
     def get(self, request: Request, run_attempt: int) -> Response:
         """All its fields."""
         del request
-        return Response(RunAttemptSerializer(run_attempts.one(self.scope, run_attempt)).data)
+        return Response(line(RunAttemptSerializer, run_attempts.one(self.scope, run_attempt)))
 
 
 class RunRetry(ApiView):
@@ -73,7 +74,7 @@ class RunRetry(ApiView):
         body = bodies.checked(RunRetryRequestSerializer, request)
         body["automated"] |= rights.is_service(request.user)
         plan = retry_run(run_id=run, actor=request.user.get_username(), **body)
-        return Response(ClearPlanSerializer(plan).data)
+        return Response(line(ClearPlanSerializer, plan))
 
 
 class RunCancelRetry(ApiView):
@@ -85,4 +86,4 @@ class RunCancelRetry(ApiView):
         runs.one(self.scope, run)
         body = bodies.checked(ActRequestSerializer, request)
         cancel_retry(run_id=run, actor=request.user.get_username(), **body)
-        return Response(RunSerializer(runs.one(self.scope, run)).data)
+        return Response(line(RunSerializer, runs.one(self.scope, run)))

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.queries import inquiries, take_over_items, take_overs
 from scheduler_app.queries.filters import InquiryFilter, TakeOverFilter, TakeOverItemFilter
@@ -58,7 +59,7 @@ class TakeOverDetail(ApiView):
     def get(self, request: Request, take_over: int) -> Response:
         """All its fields."""
         del request
-        return Response(TakeOverSerializer(take_overs.one(self.scope, take_over)).data)
+        return Response(line(TakeOverSerializer, take_overs.one(self.scope, take_over)))
 
 
 class TakeOverItemSerializer(serializers.Serializer[take_over_items.TakeOverItemRow]):
@@ -98,7 +99,7 @@ class TakeOverItemDetail(ApiView):
     def get(self, request: Request, item: int) -> Response:
         """All its fields."""
         del request
-        return Response(TakeOverItemSerializer(take_over_items.one(self.scope, item)).data)
+        return Response(line(TakeOverItemSerializer, take_over_items.one(self.scope, item)))
 
 
 class InquirySerializer(serializers.Serializer[inquiries.InquiryRow]):
@@ -133,4 +134,4 @@ class InquiryDetail(ApiView):
     def get(self, request: Request, inquiry: int) -> Response:
         """All its fields."""
         del request
-        return Response(InquirySerializer(inquiries.one(self.scope, inquiry)).data)
+        return Response(line(InquirySerializer, inquiries.one(self.scope, inquiry)))

@@ -17,6 +17,7 @@ from scheduler_app.api.acts import (
     TerminationPlanSerializer,
     TerminationsSerializer,
 )
+from scheduler_app.api.lines import line
 from scheduler_app.api.pools import HoldersSerializer, window
 from scheduler_app.api.reading import ApiView, NounList, StandingSerializer
 from scheduler_app.api.saving import (
@@ -128,16 +129,16 @@ class TaskInstanceDetail(ApiView):
         """All its fields, and why it is as it is."""
         del request
         row = task_instances.one(self.scope, ti)
-        told = WhySerializer(why.explain(self.scope, row)).data
-        kept = CheckpointSerializer(saving.of_task(self.scope, row), many=True).data
-        shown = ArtifactSerializer(artifacts.of_task(row), many=True).data
+        told = line(WhySerializer, why.explain(self.scope, row))
+        kept = [line(CheckpointSerializer, one) for one in saving.of_task(self.scope, row)]
+        shown = [line(ArtifactSerializer, one) for one in artifacts.of_task(row)]
         more = {
             "why": told,
             "next_retry_reason": row.next_retry_reason,
             "checkpoints": kept,
             "artifacts": shown,
         }
-        return Response({**TaskInstanceSerializer(row).data, **more})
+        return Response({**line(TaskInstanceSerializer, row), **more})
 
 
 class TaskInstanceCheckpoint(ApiView):
@@ -149,7 +150,7 @@ class TaskInstanceCheckpoint(ApiView):
         del request
         row = task_instances.one(self.scope, ti)
         found = saving.history(self.scope, row, checkpoint)
-        return Response(CheckpointSaveSerializer(found, many=True).data)
+        return Response([line(CheckpointSaveSerializer, one) for one in found])
 
 
 class TaskInstanceHolders(ApiView):
@@ -166,7 +167,7 @@ class TaskInstanceHolders(ApiView):
             if wanted is None
             else slots.holders(self.scope, wanted, **asked)
         )
-        return Response(HoldersSerializer(found).data)
+        return Response(line(HoldersSerializer, found))
 
 
 class ExternalEventRequestSerializer(serializers.Serializer[dict[str, Any]]):
@@ -199,7 +200,7 @@ class TaskInstanceEvent(ApiView):
         task_instances.one(self.scope, ti)
         body = bodies.checked(ExternalEventRequestSerializer, request)
         sent = send_event(ti_id=ti, actor=request.user.get_username(), **body)
-        return Response(ExternalEventSerializer(sent).data, status=HTTPStatus.CREATED)
+        return Response(line(ExternalEventSerializer, sent), status=HTTPStatus.CREATED)
 
 
 class TaskInstanceTerminate(ApiView):
@@ -211,7 +212,7 @@ class TaskInstanceTerminate(ApiView):
         task_instances.one(self.scope, ti)
         body = bodies.checked(ActRequestSerializer, request)
         plan = terminate_task_instance(ti_id=ti, actor=request.user.get_username(), **body)
-        return Response(TerminationPlanSerializer(plan).data)
+        return Response(line(TerminationPlanSerializer, plan))
 
 
 class TaskInstancesTerminate(ApiView):
@@ -228,7 +229,7 @@ class TaskInstancesTerminate(ApiView):
         ids = matching.task_instances_of(request, self.scope, body.pop("task_instances"))
         actor = request.user.get_username()
         done = terminate_task_instances(ti_ids=ids, actor=actor, **body)
-        return Response(TerminationsSerializer(done).data)
+        return Response(line(TerminationsSerializer, done))
 
 
 class RetryRequestSerializer(ActRequestSerializer):
@@ -272,4 +273,4 @@ class TaskInstanceRetry(ApiView):
             after=None if after_s is None else timedelta(seconds=after_s),
             **body,
         )
-        return Response(NextRetrySerializer(moved).data)
+        return Response(line(NextRetrySerializer, moved))

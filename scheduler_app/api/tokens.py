@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from scheduler_app.api import bodies
 from scheduler_app.api.authentication import BearerAuthentication
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView
 from scheduler_app.operations.issue_token import issue_token
 from scheduler_app.operations.revoke_tokens import revoke_own
@@ -64,7 +65,7 @@ class TokenIssue(ApiView):
             "expires_at": issued.expires_at,
         }
         return Response(
-            TokenSerializer(token).data,
+            line(TokenSerializer, token),
             status=HTTPStatus.CREATED,
             headers={"Cache-Control": "no-store"},
         )

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.queries import triggers
 from scheduler_app.queries.filters import TriggerFilter
@@ -58,4 +59,4 @@ class TriggerDetail(ApiView):
         """All its fields."""
         del request
         row = triggers.one(self.scope, trigger)
-        return Response(TriggerSerializer(row).data)
+        return Response(line(TriggerSerializer, row))

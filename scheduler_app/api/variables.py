@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from scheduler_app.api import bodies
+from scheduler_app.api.lines import line
 from scheduler_app.api.reading import ApiView, NounList
 from scheduler_app.operations.variables import (
     UNSET,
@@ -165,11 +166,11 @@ class VariableChangeDetail(ApiView):
     def get(self, request: Request, change: int) -> Response:
         """All its fields."""
         del request
-        return Response(VariableChangeSerializer(variable_changes.one(self.scope, change)).data)
+        return Response(line(VariableChangeSerializer, variable_changes.one(self.scope, change)))
 
 
 def _answer(view: ApiView, key: str, status: int = HTTPStatus.OK) -> Response:
-    return Response(VariableSerializer(variables.one(view.scope, key)).data, status=status)
+    return Response(line(VariableSerializer, variables.one(view.scope, key)), status=status)
 
 
 def _whole(number: float) -> float:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import gc
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from django.conf import settings
+from django.db import connections
 
+from scheduler_app.processes import database
 from scheduler_app.processes.job import JobRow
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class _Server(uvicorn.Server):
 def serve(*, host: str, port: int, name: str = "") -> None:
     """Pages and API were served until SIGTERM or SIGINT. Raises ``SystemExit`` if it cannot start."""
     settings.DATABASES["default"].update(settings.DATABASE_OF_WEB)
+    look_before_use(connections["default"])
     # uvicorn takes the signals while it serves, and gives them back to these when it has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
@@ -92,6 +95,12 @@ def serve(*, host: str, port: int, name: str = "") -> None:
         server.run()
     finally:
         job.end()
+
+
+def look_before_use(django: Any) -> None:
+    """Connections of its pool are looked at before a request uses them; Django would have them ask each time."""
+    if django.pool is not None:
+        django.pool._check = database.check  # noqa: SLF001 - Django passes its own, and takes no other
 
 
 def _keep_all() -> None:

@@ -12,12 +12,13 @@ from scheduler_app.hints.notices import Notices
 from scheduler_app.processes import database
 from scheduler_app.processes.new_runs import flow_now, run_of
 from scheduler_app.rules.errors import Conflict, InvalidInput
-from scheduler_app.transitions.audit import Entry, record_audits
-from scheduler_app.transitions.run import create_runs
+from scheduler_app.transitions.run import create_asked_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
+
+    import psycopg
 
     from scheduler_app.processes.new_runs import FlowNow
     from scheduler_app.transitions.run import NewRun
@@ -52,10 +53,11 @@ def trigger_run(
     Raises ``NotFound``, ``InvalidInput`` or ``Conflict`` (the run id exists).
     """
     wanted = {"conf": conf, "logical_date": logical_date, "run_id": run_id, "note": note}
-    with transaction.atomic(), database.prepared(connection):
-        flow = flow_now(connection.connection, flow_id)
-        (made,) = _create(flow, [_run(flow, wanted, actor, 0)], [wanted], _alone)
-        transaction.on_commit(lambda: _tell([made]))
+    # One statement makes and notes it: nothing else has to stand or fall with it.
+    with database.prepared(connection) as raw:
+        flow = flow_now(raw, flow_id)
+        (made,) = _create(raw, flow, [_run(flow, wanted, actor, 0)], [wanted], _alone)
+    transaction.on_commit(lambda: _tell([made]))
     return made
 
 
@@ -71,15 +73,15 @@ def trigger_runs(
         message = f"{len(runs)} runs were asked for; one call makes at most {RUNS_MAX}"
         raise InvalidInput(message, field="runs")
     wanted = [{**one, "note": one.get("note") or note} for one in runs]
-    with transaction.atomic(), database.prepared(connection):
-        flow = flow_now(connection.connection, flow_id)
+    with transaction.atomic(), database.prepared(connection) as raw:
+        flow = flow_now(raw, flow_id)
         new = []
         for place, one in enumerate(wanted):
             try:
                 new.append(_run(flow, one, actor, place))
             except (InvalidInput, Conflict) as error:
                 raise _at(place, error) from error
-        made = _create(flow, new, wanted, _at)
+        made = _create(raw, flow, new, wanted, _at)
         transaction.on_commit(lambda: _tell(made))
     return made
 
@@ -100,6 +102,7 @@ def _run(flow: FlowNow, wanted: Mapping[str, Any], actor: str, place: int) -> Ne
 
 
 def _create(
+    raw: psycopg.Connection[Any],
     flow: FlowNow,
     new: list[NewRun],
     wanted: Sequence[Mapping[str, Any]],
@@ -109,8 +112,11 @@ def _create(
     ids: list[int | None] = [None] * len(new)
     places = list(range(len(new)))
     while places:
-        found = create_runs(
-            connection.connection, new=[new[place] for place in places], definition=flow.definition
+        found = create_asked_runs(
+            raw,
+            new=[new[place] for place in places],
+            definition=flow.definition,
+            asked=[wanted[place].get("conf") or {} for place in places],
         )
         for place, run_id in zip(places, found, strict=True):
             ids[place] = run_id
@@ -118,33 +124,17 @@ def _create(
                 continue
             if wanted[place].get("run_id") is None:
                 # Somebody else asked in the same microsecond: it is called by a later one.
-                later = flow_now(connection.connection, flow.flow_id)
+                later = flow_now(raw, flow.flow_id)
                 new[place] = _run(later, wanted[place], new[place].actor, place)
                 continue
             message = f"flow {flow.flow_id!r} has a run {new[place].run_key!r} already; choose another run_id"
             raise told(place, Conflict(message, field="run_id"))
         places = [place for place in places if ids[place] is None]
-    made = [
+    return [
         Triggered(run_id, one.run_key)
         for run_id, one in zip(ids, new, strict=True)
         if run_id is not None
     ]
-    record_audits(
-        connection.connection,
-        entries=[
-            Entry(
-                actor=one.actor,
-                action="trigger",
-                object_kind="run",
-                object_id=str(run.id),
-                flow_id=flow.flow_id,
-                reason=one.note,
-                after={"run_id": run.run_key, "conf": dict(asked.get("conf") or {})},
-            )
-            for run, one, asked in zip(made, new, wanted, strict=True)
-        ],
-    )
-    return made
 
 
 def _alone(place: int, error: InvalidInput | Conflict) -> InvalidInput | Conflict:

@@ -6,16 +6,17 @@ longer ones.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import select
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from django.conf import settings
+from psycopg_pool import ConnectionPool
 
 from scheduler_app.processes import lists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -81,22 +82,62 @@ async def connect_async(role: str, *, name: str = "") -> psycopg.AsyncConnection
     return made
 
 
-@contextmanager
-def prepared(django: BaseDatabaseWrapper, *, at_most: int = PREPARED_MAX) -> Iterator[None]:
+def prepared(django: BaseDatabaseWrapper, *, at_most: int = PREPARED_MAX) -> Prepared:
     """Within, the server plans statements over this connection of Django's once, as over our own.
 
     Django's cursors write values into a statement, which is then planned anew each time: for a hot one that
     costs more than to run it. Only for statements that say of which types their parameters are. With more
     than ``at_most`` of them, each that comes takes the place of the one that was used longest ago.
+    Errors of the driver are Django's outside, as those of its own cursors.
     """
-    django.ensure_connection()
-    raw = django.connection
-    before = raw.cursor_factory, raw.prepare_threshold, raw.prepared_max
-    raw.cursor_factory, raw.prepare_threshold, raw.prepared_max = psycopg.Cursor, 1, at_most
-    try:
-        yield
-    finally:
-        raw.cursor_factory, raw.prepare_threshold, raw.prepared_max = before
+    return Prepared(django, at_most)
+
+
+class Prepared:
+    """See ``prepared``. No generator, since a call of the API makes several."""
+
+    __slots__ = ("_at_most", "_before", "_django", "_raw")
+
+    def __init__(self, django: BaseDatabaseWrapper, at_most: int) -> None:
+        self._django = django
+        self._at_most = at_most
+
+    def __enter__(self) -> psycopg.Connection[Any]:
+        """The connection beneath."""
+        self._django.ensure_connection()
+        raw: psycopg.Connection[Any] = self._django.connection
+        self._raw = raw
+        self._before = raw.cursor_factory, raw.prepare_threshold, raw.prepared_max
+        raw.cursor_factory, raw.prepare_threshold, raw.prepared_max = (
+            psycopg.Cursor,
+            1,
+            self._at_most,
+        )
+        return raw
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        raw = self._raw
+        raw.cursor_factory, raw.prepare_threshold, raw.prepared_max = self._before
+        if kind is not None:
+            self._django.wrap_database_errors.__exit__(kind, error, trace)
+
+
+def check(connection: psycopg.Connection[Any]) -> None:
+    """The connection, which nobody uses now, is good; else it raises. Nothing is asked while nothing was said.
+
+    A server that ends a connection says so, or its machine does: then there is something to be read.
+    """
+    if connection.closed:
+        raise psycopg.OperationalError("the connection is closed")
+    looked = select.poll()
+    looked.register(connection.fileno(), select.POLLIN)
+    if looked.poll(0):
+        ConnectionPool.check_connection(connection)
 
 
 def _parameters(role: str, name: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
 
 from scheduler_app.rules import params, timetable
 from scheduler_app.rules.definition import FlowDefinition, from_dict
@@ -80,9 +80,9 @@ def flow_now(connection: psycopg.Connection[Any], flow_id: str) -> FlowNow:
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT f.shard, f.is_paused, f.frozen_at IS NOT NULL AS is_frozen, f.removed_at,"
-            "  clock_timestamp() AS now,"
-            "  v.id AS version_id, v.definition::text AS definition"
-            " FROM flow f JOIN flow_version v ON v.id = f.current_version_id WHERE f.flow_id = %s",
+            "  clock_timestamp() AS now, v.id AS version_id, v.digest, v.created_at"
+            " FROM flow f JOIN flow_version v ON v.id = f.current_version_id"
+            " WHERE f.flow_id = %s::text",
             [flow_id],
         )
         flow = cursor.fetchone()
@@ -99,16 +99,36 @@ def flow_now(connection: psycopg.Connection[Any], flow_id: str) -> FlowNow:
         flow_id=flow_id,
         shard=flow["shard"],
         version_id=flow["version_id"],
-        definition=_definition(flow["definition"]),
+        definition=_definition(
+            connection, flow["version_id"], (flow["digest"], flow["created_at"])
+        ),
         is_paused=flow["is_paused"],
         is_frozen=flow["is_frozen"],
         now=flow["now"].astimezone(UTC),
     )
 
 
-@lru_cache(maxsize=8)  # who triggers a flow, often triggers it again
-def _definition(stored: str) -> FlowDefinition:
-    return from_dict(json.loads(stored))
+def _definition(
+    connection: psycopg.Connection[Any], version_id: int, made: tuple[str, datetime]
+) -> FlowDefinition:
+    """What the version says, which never changes: read once, since who triggers a flow does so again."""
+    known = _known.get((version_id, *made))
+    if known is None:
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(
+                "SELECT definition::text FROM flow_version WHERE id = %s::bigint", [version_id]
+            )
+            (row,) = cursor.fetchall()
+        known = from_dict(json.loads(row[0]))
+        while len(_known) >= KNOWN_MAX:
+            with suppress(KeyError, StopIteration):  # another thread was first
+                del _known[next(iter(_known))]
+        _known[version_id, *made] = known
+    return known
+
+
+KNOWN_MAX: Final = 32  # definitions that are kept
+_known: Final[dict[tuple[int, str, datetime], FlowDefinition]] = {}
 
 
 def run_of(

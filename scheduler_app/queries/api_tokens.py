@@ -56,9 +56,8 @@ def user_of(token: str) -> User | None:
     """The user that the token acts for; none if it is unknown, expired or its password changed."""
     digest = hashlib.sha256(token.encode(errors="replace")).hexdigest()
     # Asked with every call of the API: to write the statement anew would cost more than all else here.
-    with database.prepared(connection), connection.cursor() as cursor:
-        cursor.execute(_OWNER, [digest])
-        row = cursor.fetchone()
+    with database.prepared(connection) as raw:
+        row = raw.execute(_OWNER, [digest]).fetchone()
     if row is None:
         return None
     stamp, *values = row

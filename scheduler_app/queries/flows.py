@@ -160,10 +160,10 @@ def check(scope: Scope, flow_id: str) -> None:
     if scope != EVERYTHING or "\x00" in flow_id:
         one(scope, flow_id)
         return
-    with database.prepared(connection), connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM flow WHERE flow_id = %s::text", [flow_id])
-        if cursor.fetchone() is None:
-            one(scope, flow_id)
+    with database.prepared(connection) as raw:
+        found = raw.execute("SELECT 1 FROM flow WHERE flow_id = %s::text", [flow_id]).fetchone()
+    if found is None:
+        one(scope, flow_id)
 
 
 def one(scope: Scope, flow_id: str) -> FlowRow:

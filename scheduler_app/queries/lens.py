@@ -256,9 +256,8 @@ def fetched(
             lines = cursor.fetchall()
         return lines
     text = mogrify(sql, parameters, django)
-    with database.prepared(django, at_most=PLANS_KEPT), django.cursor() as cursor:
-        cursor.execute(text)
-        lines = cursor.fetchall()
+    with database.prepared(django, at_most=PLANS_KEPT) as raw:
+        lines = raw.execute(text).fetchall()
     return lines
 
 
@@ -420,9 +419,8 @@ class Known(Generic[RowT]):
         django = connections[self._noun.rows(scope).db]
         found = []
         if abs(number) <= NUMBER_MAX:
-            with database.prepared(django), django.cursor() as cursor:
-                cursor.execute(sql, [number] * times)
-                found = convert(cursor.fetchall())
+            with database.prepared(django) as raw:
+                found = convert(raw.execute(sql, [number] * times).fetchall())
         if not found:
             raise errors.NotFound(f"There is no {what}, or you may not see it.")
         return self._noun.row_of(found[0])

@@ -32,6 +32,13 @@ _RECORD: Final = (
     " VALUES (clock_timestamp(), %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 
+# The entry of a run that somebody asked for, in the statement that makes the run: of each row of r.
+OF_TRIGGERED_RUN: Final = (
+    "INSERT INTO audit (at, actor, action, object_kind, object_id, flow_id, reason, before, after)"
+    " SELECT clock_timestamp(), %(actor)s, 'trigger', 'run', r.id::text, %(flow_id)s::varchar, %(note)s, NULL,"
+    "  jsonb_build_object('run_id', %(run_key)s::text, 'conf', %(asked)s::jsonb) FROM r"
+)
+
 
 def record_audit(
     connection: psycopg.Connection[Any],

@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 
 from scheduler_app import sql
 from scheduler_app.rules.states import RunType
+from scheduler_app.transitions import audit, counters
 from scheduler_app.transitions.counters import count
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 REASON_CHARACTERS_MAX = 250  # the column's width
+CREATED_TOTAL: Final = "scheduler_runs_created_total"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +67,17 @@ t AS (
     FROM r, unnest(%(task_id)s::text[], %(max_tries)s::int[], %(pool)s::text[],
                    %(pool_slots)s::int[], %(queue)s::text[], %(priority)s::int[])
               AS u(task_id, max_tries, pool, pool_slots, queue, priority)
-  RETURNING 1)
-INSERT INTO run_attempt (run_id, number, cause, actor, state)
-SELECT r.id, 1, 'created', %(actor)s, 'queued' FROM r WHERE (SELECT count(*) FROM t) >= 0
-RETURNING run_id
+  RETURNING 1),
+a AS (
+  INSERT INTO run_attempt (run_id, number, cause, actor, state)
+  SELECT r.id, 1, 'created', %(actor)s, 'queued' FROM r)
 """
+_COUNTED = f""",
+c AS ({counters.ONE_MORE_OF_EACH})"""
+_NOTED = f""",
+e AS ({audit.OF_TRIGGERED_RUN})"""
+_CREATED = " SELECT id FROM r"
+_COUNTER = {"counter": CREATED_TOTAL}
 
 
 def create_run(
@@ -88,6 +96,31 @@ def create_runs(
     connection: psycopg.Connection[Any], *, new: Sequence[NewRun], definition: FlowDefinition
 ) -> list[int | None]:
     """As ``create_run``, for several runs of one version, in one round trip; in their order."""
+    return _created(connection, new, definition, "", [{}] * len(new))
+
+
+def create_asked_runs(
+    connection: psycopg.Connection[Any],
+    *,
+    new: Sequence[NewRun],
+    definition: FlowDefinition,
+    asked: Sequence[Mapping[str, Any]],
+) -> list[int | None]:
+    """As ``create_runs``, and what each was asked for with, its part of ``conf``, is in the audit.
+
+    One run is one statement: it needs no transaction.
+    """
+    more = [{"asked": Jsonb(dict(conf))} for conf in asked]
+    return _created(connection, new, definition, _NOTED, more)
+
+
+def _created(
+    connection: psycopg.Connection[Any],
+    new: Sequence[NewRun],
+    definition: FlowDefinition,
+    noted: str,
+    more: Sequence[Mapping[str, Any]],
+) -> list[int | None]:
     tasks = definition.tasks
     of_tasks = {
         "task_id": [task.task_id for task in tasks],
@@ -99,19 +132,21 @@ def create_runs(
     }
     made: list[int | None] = []
     with connection.cursor(row_factory=tuple_row) as cursor:
+        every = [
+            {**_parameters(one, definition), **of_tasks, **of_one}
+            for one, of_one in zip(new, more, strict=True)
+        ]
         if len(new) == 1:
-            cursor.execute(_CREATE, _parameters(new[0], definition) | of_tasks)
+            cursor.execute(f"{_CREATE}{_COUNTED}{noted}{_CREATED}", every[0] | _COUNTER)
+            row = cursor.fetchone()
+            return [None if row is None else int(row[0])]
+        cursor.executemany(f"{_CREATE}{noted}{_CREATED}", every, returning=True)
+        for _ in new:
             row = cursor.fetchone()
             made.append(None if row is None else int(row[0]))
-        else:
-            cursor.executemany(
-                _CREATE, [_parameters(one, definition) | of_tasks for one in new], returning=True
-            )
-            for _ in new:
-                row = cursor.fetchone()
-                made.append(None if row is None else int(row[0]))
-                cursor.nextset()
-    count(connection, "scheduler_runs_created_total", sum(one is not None for one in made))
+            cursor.nextset()
+    # Once for all: each time it counts leaves a version of its row behind.
+    count(connection, CREATED_TOTAL, sum(one is not None for one in made))
     return made
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.db import OperationalError
 from django.utils import timezone
@@ -71,10 +72,14 @@ def test_nothing_is_posted_there(stranger: Client, address: str) -> None:
     assert stranger.post(address).status_code == 405
 
 
+@pytest.mark.parametrize("kind", [OperationalError, psycopg.OperationalError])
 def test_the_api_asks_to_come_again_when_the_database_is_away(
-    api: Client, monkeypatch: pytest.MonkeyPatch
+    api: Client, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
-    monkeypatch.setattr(runs, "one", away)
+    def gone(*_: Any) -> None:
+        raise kind("the database is away")
+
+    monkeypatch.setattr(runs, "one", gone)
     answer = api.get("/api/v1/runs/1/")
     assert answer.status_code == 503
     assert answer["Retry-After"] == "5"

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
+from scheduler_app.api import reading
 from scheduler_app.models import Audit, Run, TaskInstance
 from scheduler_app.operations import trigger_run as trigger_run_module
 from scheduler_app.processes.new_runs import flow_now
+from scheduler_app.queries import metrics
+from scheduler_app.queries.scope import Scope
 from scheduler_app.rules.run_keys import manual_run_key
 from tests import factories
 
@@ -43,6 +47,17 @@ def test_a_run_is_made_with_all_its_fields(api: Client) -> None:
     assert api.get(f"/api/v1/flows/{flow.flow_id}/runs/by-hand~1/").json() == made
     entry = Audit.objects.get(action="trigger")
     assert (entry.actor, entry.object_id) == ("ana", str(made["id"]))
+    assert (entry.object_kind, entry.flow_id, entry.reason) == ("run", flow.flow_id, "please")
+    assert (entry.before, entry.after) == (
+        None,
+        {"run_id": "by-hand~1", "conf": {"undeclared": [1, {"a": None}]}},
+    )
+    assert created() == 1
+
+
+def created() -> int:
+    """Runs that were created, as the metrics page tells it."""
+    return metrics.numbers().counters["scheduler_runs_created_total"]
 
 
 @pytest.mark.parametrize("body", [{}, "", {"conf": None, "logical_date": None, "run_id": None}])
@@ -91,10 +106,43 @@ def test_a_run_id_that_exists_is_a_conflict(api: Client) -> None:
     assert answer.status_code == 409
     assert answer.json()["code"] == "conflict"
     assert Run.objects.count() == 1
+    assert not Audit.objects.filter(action="trigger").exists()
+    assert created() == 0
 
 
-def test_a_flow_that_is_not_there_has_no_runs(api: Client) -> None:
-    assert trigger(api, "nothing", {}).status_code == 404
+@pytest.mark.parametrize("body", [{}, {"run_id": ""}, "{"])
+def test_a_flow_that_is_not_there_has_no_runs(api: Client, body: Any) -> None:
+    for made in (trigger(api, "nothing", body), trigger_many(api, "nothing", body)):
+        assert made.status_code == 404
+        assert made.json()["detail"] == "There is no flow nothing, or you may not see it."
+    assert trigger(api, "a%00b", body).status_code == 404
+
+
+def test_a_flow_that_may_not_be_seen_has_no_runs(
+    api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, hidden = factories.make_flow(), factories.make_flow()
+    scope = Scope(flow_ids=frozenset([seen.flow_id]), sees_shared=False)
+    monkeypatch.setattr(reading, "visible_flows", lambda _: scope)
+    assert trigger(api, hidden.flow_id, {}).status_code == 404
+    assert trigger_many(api, hidden.flow_id, {"runs": [{}]}).status_code == 404
+    assert not Run.objects.exists()
+    assert trigger(api, seen.flow_id, {}).status_code == 201
+
+
+def test_a_removed_flow_is_a_conflict(api: Client) -> None:
+    flow = factories.make_flow(removed_at=timezone.now())
+    answer = trigger(api, flow.flow_id, {})
+    assert (answer.status_code, answer.json()["field"]) == (409, "flow_id")
+
+
+def test_a_run_is_of_the_version_that_is_current_when_it_is_asked_for(api: Client) -> None:
+    flow = factories.make_flow()
+    assert trigger(api, flow.flow_id, {}).json()["version"] == 1
+    factories.make_version(flow, task_ids=("a", "b", "c"))
+    made = trigger(api, flow.flow_id, {}).json()
+    assert made["version"] == 2
+    assert TaskInstance.objects.filter(run_id=made["id"]).count() == 3
 
 
 def test_a_paused_flow_runs_by_hand(api: Client) -> None:

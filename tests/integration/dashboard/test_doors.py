@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import OperationalError
@@ -108,11 +109,12 @@ def test_a_filter_that_cannot_be_read_names_the_parameter_and_the_rule(
     assert told in response.content.decode()
 
 
+@pytest.mark.parametrize("kind", [OperationalError, psycopg.OperationalError])
 def test_pages_say_so_when_the_database_is_away(
-    reader: Client, monkeypatch: pytest.MonkeyPatch
+    reader: Client, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
     def away() -> int:
-        raise OperationalError("the server closed the connection")
+        raise kind("the server closed the connection")
 
     monkeypatch.setattr(health, "revision", away)
     response = reader.get("/runs/")
