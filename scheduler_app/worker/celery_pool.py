@@ -48,6 +48,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         self._hub: Any = None
         self._is_pushed = is_pushed(self.app)  # then the broker decides what is here
         self._taken: dict[str, Taken] = {}  # by attempt id: with a child
+        self._behind: dict[str, float] = {}  # by attempt id, with a child: since when for one
         self._waiting: deque[tuple[float, Taken]] = deque()  # since when for a child
         self._is_timed = False  # whether somebody will look at how long they have waited
         self._began: dict[str, float] = {}  # by attempt id, what the children are at
@@ -62,6 +63,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
             on_gone=self._unwatch,
             on_forked=self._forget_in_child,
             on_over=self._over,
+            on_unread=self._take_up,
         )
         self._watched: dict[int, PoolChild] = {}  # by pid
 
@@ -74,7 +76,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         Without them a child that is through waits for the broker, as long as an empty task takes.
         """
         is_short = len(self._waiting) <= 1 and self._is_quick()
-        return int(self.limit) + (AHEAD if is_short else 0)
+        return int(self.limit) + len(self._behind) + (AHEAD if is_short else 0)
 
     def wanted(self) -> int:
         """How many more deliveries may come now."""
@@ -107,6 +109,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         with contextlib.suppress(OSError):  # the next turn tries again
             self._children.fill()
         self._feed()
+        self._time_waiting()
 
     def flush(self) -> None:
         """The connection to the broker is lost: what no child has comes again."""
@@ -118,6 +121,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
     def on_close(self) -> None:
         """What no child has is with the broker again."""
         self._is_ending = True
+        self._take_back(time.monotonic())
         self._send_back([taken for _, taken in self._waiting])
         self._waiting.clear()
 
@@ -154,34 +158,69 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
     # -- children -----------------------------------------------------------------------------
 
     def _feed(self) -> None:
-        while self._waiting and self._children.room():
+        """Each child has something to do, as far as there is something; and something to go on with."""
+        while (room := self._children.room()) and (self._waiting or self._behind):
+            if not self._waiting and not self._take_back(time.monotonic(), most=room):
+                break
             _, taken = self._waiting.popleft()
-            self._taken[taken.id] = taken
             self._began[taken.id] = time.monotonic()
             self._children.execute(taken.arguments)
-            state.active_requests.add(taken)  # which Celery keeps when it loses the broker
-            mouth().swallows()
-            taken.acknowledge()
+            self._given(taken)
+        while self._waiting and self._is_quick():
+            since, taken = self._waiting[0]
+            if not self._children.lay_behind(taken.arguments):
+                break
+            self._waiting.popleft()
+            self._behind[taken.id] = since
+            self._given(taken)
 
-    def _over(self, attempt_id: str, *, is_well: bool) -> None:
-        began = self._began.pop(attempt_id, float("-inf"))
-        self._was_quick = is_well and time.monotonic() - began < QUICK_S
+    def _given(self, taken: Taken) -> None:
+        """The delivery is with a child."""
+        self._taken[taken.id] = taken
+        state.active_requests.add(taken)  # which Celery keeps when it loses the broker
+        mouth().swallows()
+        taken.acknowledge()
+
+    def _over(self, attempt_id: str, *, is_well: bool, following: str) -> None:
+        now = time.monotonic()
+        self._was_quick = is_well and now - self._began.pop(attempt_id, float("-inf")) < QUICK_S
+        if following:
+            self._began[following] = now
+        self._behind.pop(following or attempt_id, None)
         taken = self._taken.pop(attempt_id, None)
         if taken is not None:
             _let_go(taken)
         mouth().is_through()
         self._feed()
 
+    def _take_back(self, before: float, *, most: int | None = None) -> int:
+        """Those that lay behind others since before then wait again, first of all; how many."""
+        taken_back = 0
+        for attempt_id, since in [*self._behind.items()]:
+            if taken_back == most:
+                break
+            if since <= before and self._children.take_back(attempt_id):
+                self._take_up(attempt_id)
+                taken_back += 1
+        return taken_back
+
+    def _take_up(self, attempt_id: str) -> None:
+        """A delivery that lay behind another waits again."""
+        since, taken = self._behind.pop(attempt_id), self._taken.pop(attempt_id)
+        state.active_requests.discard(taken)
+        self._waiting.appendleft((since, taken))
+
     def _time_waiting(self) -> None:
-        if self._waiting and not self._is_timed and self._hub is not None:
+        if (self._waiting or self._behind) and not self._is_timed and self._hub is not None:
             self._is_timed = True
-            due = self._waiting[0][0] + WAIT_MAX_S
+            due = min([*self._behind.values(), *(at for at, _ in self._waiting)]) + WAIT_MAX_S
             self._hub.call_later(max(0.0, due - time.monotonic()), self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         """What has waited too long for a child is for other workers, or for later."""
         self._is_timed = False
         due = time.monotonic() - WAIT_MAX_S
+        self._take_back(due)
         left: list[Taken] = []
         while self._waiting and self._waiting[0][0] <= due:
             left.append(self._waiting.popleft()[1])

@@ -94,6 +94,7 @@ class Witness:
         self._notices = notices
         self._source = signature(at.hostname)
         self._executions: dict[int, Execution] = {}  # by pid
+        self._expected: dict[int, Execution] = {}  # by pid: what its child goes on with
         self.taken = 0  # deliveries that children were given
         self._exits: list[Exit] = []
         self._dead: list[tuple[float, int, int | None]] = []  # when seen, pid, exit code
@@ -123,9 +124,21 @@ class Witness:
         Otherwise its death is believed as soon as it is seen, whatever the pool will say of it later.
         """
         self._watch.add(pid)
-        self._executions[pid] = Execution(
-            UUID(attempt_id), pid, time.monotonic(), is_pools=pool_tells
-        )
+        self.taken += 1
+        execution = self._expected.get(pid)
+        if execution is None or str(execution.attempt_id) != attempt_id:
+            execution = Execution(UUID(attempt_id), pid, 0.0)
+        execution.since, execution.is_pools = time.monotonic(), pool_tells
+        self._executions[pid] = execution
+        self._expected.pop(pid, None)  # last: other threads find it in one of the two
+
+    def expects(self, pid: int, attempt_id: str) -> None:
+        """The child goes on with the delivery by itself, perhaps before the event loop hears of it."""
+        self._expected[pid] = Execution(UUID(attempt_id), pid, time.monotonic())
+
+    def expects_no_more(self, pid: int) -> None:
+        """The delivery that the child was to go on with was taken out of its hands."""
+        self._expected.pop(pid, None)
 
     def returned(self, pid: int | None, attempt_id: str, outcome: Outcome) -> None:
         """The child is through with the delivery."""
@@ -169,8 +182,8 @@ class Witness:
     # -- asked by the other threads of the main process ---------------------------------------
 
     def executions(self) -> list[Execution]:
-        """What the children execute now."""
-        return list(self._executions.values())
+        """What the children execute now, or go on with."""
+        return [*self._executions.values(), *self._expected.values()]
 
     def holdings(self) -> list[Holding]:
         """What the children have in their hands now, for whoever asks over the database."""
@@ -188,7 +201,8 @@ class Witness:
 
     def still_executes(self, execution: Execution) -> bool:
         """Whether that child is still at that delivery, as far as the event loop knows."""
-        return self._executions.get(execution.pid) is execution
+        at_hand = self._executions.get(execution.pid), self._expected.get(execution.pid)
+        return any(each is execution for each in at_hand)
 
     def is_database_away(self) -> bool:
         """Whether some child waits for the database with a delivery in its hands."""
@@ -236,8 +250,9 @@ class Witness:
         if "waits" in note:
             (self._waiting.add if note["waits"] else self._waiting.discard)(note["pid"])
             return True
-        execution = self._executions.get(note["pid"])
-        if execution is None or str(execution.attempt_id) != note["attempt"]:
+        at_hand = self._executions.get(note["pid"]), self._expected.get(note["pid"])
+        execution = next((e for e in at_hand if e and str(e.attempt_id) == note["attempt"]), None)
+        if execution is None:
             return False
         if "claimed" in note:
             execution.known = execution.known or remembered(execution.attempt_id, note["claimed"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -341,3 +342,31 @@ def test_printed_logs_are_announced(workshop: Workshop, watching: witness.Witnes
     assert printed == [(message.attempt_id, 2)]
     _run(workshop, watching, GOOD)
     assert printed == [(message.attempt_id, 2)]
+
+
+def test_what_a_child_goes_on_with_is_known_before_the_event_loop_hears_of_it(
+    workshop: Workshop, watching: witness.Witness
+) -> None:
+    first, second = str(uuid.uuid4()), str(uuid.uuid4())
+    watching.accepted(os.getpid(), first, pool_tells=True)
+    watching.expects(os.getpid(), second)
+    assert [str(each.attempt_id) for each in watching.executions()] == [first, second]
+    expected = watching.executions()[1]
+    assert watching.still_executes(expected)
+    # Its child has begun with it meanwhile.
+    workshop.station.notes.write(pid=os.getpid(), attempt=second, limit_s=9.0)
+    wait_until(lambda: expected.limit_s == 9.0)
+    watching.returned(os.getpid(), first, Outcome(what="refused"))
+    watching.accepted(os.getpid(), second, pool_tells=True)
+    assert watching.executions() == [expected]
+    assert (expected.is_pools, watching.taken) == (True, 2)
+
+
+def test_what_was_taken_out_of_a_childs_hands_is_not_expected_any_more(
+    watching: witness.Witness,
+) -> None:
+    watching.expects(os.getpid(), str(uuid.uuid4()))
+    (expected,) = watching.executions()
+    watching.expects_no_more(os.getpid())
+    assert watching.executions() == []
+    assert not watching.still_executes(expected)
