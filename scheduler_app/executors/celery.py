@@ -8,9 +8,10 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from kombu.exceptions import BatchPublishError, OperationalError  # type: ignore[attr-defined,unused-ignore] # stubs are older
+from kombu.exceptions import OperationalError
 
 from scheduler_app.executors.delivery import arguments
+from scheduler_app.executors.redis_push import Letter, RedisPush, is_redis
 from scheduler_app.rules.ghosts import Waiting
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class CeleryExecutor:
 
     def __init__(self, app: celery.Celery) -> None:
         self._app = app
+        self._push: RedisPush | None = None
 
     @property
     def carrier(self) -> str:
@@ -56,40 +58,83 @@ class CeleryExecutor:
             return frozenset()
         try:
             return self._publish_all(messages, identity)
-        except BatchPublishError as error:
+        except _NotTold as error:
             logger.info("the broker may not have got a batch", extra={"error": str(error)})
         try:  # a connection that had died unseen: over a new one
             return self._publish_all(messages, identity)
-        except BatchPublishError as error:
+        except _NotTold as error:
             logger.warning(
                 "the broker took no messages",
                 extra={"wanted": len(messages), "error": str(error)},
             )
             return frozenset()
 
-    def _publish_all(self, messages: Sequence[Message], identity: str) -> frozenset[UUID]:
-        """What was taken. Raises ``BatchPublishError`` where nobody can tell."""
-        taken: set[UUID] = set()
-        is_batched = False
+    def send_back(self, messages: Sequence[Message], *, identity: str) -> None:
+        """Deliveries that nobody began with are with the broker again, where it lets them before all others.
+
+        What it does not take, the scheduler will miss.
+        """
         try:
-            with self._app.producer_or_acquire() as producer, producer.batch():
-                is_batched = producer.supports_batch_publish
-                declared: set[str] = set()
-                for message in messages:
-                    # The same queue again, with each message, is a fifth of what a message costs.
-                    is_new = message.queue not in declared
-                    self._publish_one(producer, message, identity, declares=is_new)
-                    declared.add(message.queue)
-                    taken.add(message.attempt_id)
-        except BatchPublishError:
-            raise
+            self._publish_all(messages, identity, is_first=True)
+        except _NotTold as error:
+            logger.warning("deliveries did not go back", extra={"error": str(error)})
+
+    def _publish_all(
+        self, messages: Sequence[Message], identity: str, *, is_first: bool = False
+    ) -> frozenset[UUID]:
+        """What was taken. Raises ``_NotTold`` where nobody can tell."""
+        try:
+            with self._app.producer_or_acquire() as producer:
+                # As publishing over kombu does: how often it tries to connect.
+                connection = producer.connection
+                connection.transport_options.update(self._app.conf.task_publish_retry_policy)
+                faults = connection.connection_errors + connection.channel_errors
+                try:
+                    if not is_redis(producer.channel):
+                        return self._publish_each(producer, messages, identity)
+                    self._push_all(producer.channel, messages, identity, is_first=is_first)
+                except faults as error:
+                    raise _NotTold(str(error)) from error
+        except (OperationalError, OSError) as error:
+            raise _NotTold(str(error)) from error
+        return frozenset(message.attempt_id for message in messages)
+
+    def _publish_each(
+        self, producer: Any, messages: Sequence[Message], identity: str
+    ) -> frozenset[UUID]:
+        """What was taken; where the broker refuses one, all before it."""
+        taken: set[UUID] = set()
+        declared: set[str] = set()
+        try:
+            for message in messages:
+                # The same queue again, with each message, is a fifth of what a message costs.
+                is_new = message.queue not in declared
+                self._publish_one(producer, message, identity, declares=is_new)
+                declared.add(message.queue)
+                taken.add(message.attempt_id)
         except (OperationalError, OSError) as error:
             logger.warning(
                 "the broker took no more messages",
                 extra={"published": len(taken), "wanted": len(messages), "error": str(error)},
             )
-            return frozenset() if is_batched else frozenset(taken)
         return frozenset(taken)
+
+    def _push_all(
+        self, channel: Any, messages: Sequence[Message], identity: str, *, is_first: bool
+    ) -> None:
+        if self._push is None or self._push.channel is not channel:
+            self._push = RedisPush(channel, headers=_headers)
+        self._push.push(
+            (
+                Letter(
+                    broker_queue(message.queue),
+                    str(message.attempt_id),
+                    (arguments(message, identity=identity), {}, _NO_CANVAS),
+                )
+                for message in messages
+            ),
+            is_first=is_first,
+        )
 
     def _publish_one(
         self, producer: Any, message: Message, identity: str, *, declares: bool
@@ -105,7 +150,7 @@ class CeleryExecutor:
             exchange="",
             routing_key=name,
             serializer="json",
-            headers={"lang": "py", "task": TASK_NAME, "id": attempt_id, "root_id": attempt_id},
+            headers=_headers(attempt_id),
             correlation_id=attempt_id,
             declare=[self._app.amqp.queues[name]] if declares else [],
             retry=True,
@@ -149,6 +194,14 @@ class CeleryExecutor:
     def close(self) -> None:
         """See ``Executor.close``."""
         self._app.close()
+
+
+class _NotTold(Exception):
+    """The carrier may or may not have what was sent."""
+
+
+def _headers(attempt_id: str) -> dict[str, Any]:
+    return {"lang": "py", "task": TASK_NAME, "id": attempt_id, "root_id": attempt_id}
 
 
 def is_pushed(app: celery.Celery) -> bool:

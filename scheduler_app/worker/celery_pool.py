@@ -231,7 +231,7 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
         """The deliveries are with the broker again; what it does not take, the scheduler misses soon."""
         if not deliveries:
             return
-        sender = CeleryExecutor(self.app)
+        by_identity: dict[str, list[Message]] = {}
         for taken in deliveries:
             attempt_id, ti_id, fence, token, identity = taken.arguments
             message = Message(
@@ -242,8 +242,10 @@ class ChildPool(BasePool):  # type: ignore[misc,unused-ignore] # the stubs diffe
                 lease_token=token,
                 queue=taken.queue.removeprefix(QUEUE_PREFIX),
             )
-            sender.publish([message], identity=identity)
+            by_identity.setdefault(identity, []).append(message)
             _let_go(taken)
+        for identity, messages in by_identity.items():
+            CeleryExecutor(self.app).send_back(messages, identity=identity)
         logger.info("deliveries went back", extra={"deliveries": len(deliveries)})
 
     def _watch(self, child: PoolChild) -> None:

@@ -71,7 +71,7 @@ class Table:
         self.pool.on_start()
         self.pool.register_with_event_loop(self.loop)
 
-    def publish(self, messages: Any, *, identity: str) -> None:
+    def send_back(self, messages: Any, *, identity: str) -> None:
         del identity
         self.sent_back += [str(message.attempt_id) for message in messages]
 
