@@ -1,8 +1,8 @@
 """The readiness of a run kept in counters: a change costs what hangs on it, whatever the run's size.
 
 ``run_outcome.decide_run`` looks at every instance; it is the law. A board comes to the same decisions
-for a flow without ties by looking only at what changed since the last one. Mapped tasks are on it, before
-and while they are expanded too; those of mapped groups, whose instances look at their own index, are not.
+by looking only at what changed since the last one. Mapped tasks are on it, before and while they are
+expanded too; in mapped groups index by index. So are tasks that pick, but no other ties.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_app.rules import graph, mapping, readiness, run_outcome
+from scheduler_app.rules import ties as ties_module
 from scheduler_app.rules.definition import TriggerRule
-from scheduler_app.rules.readiness import Decision, UpstreamCounts
+from scheduler_app.rules.picking import Picking, worse
+from scheduler_app.rules.readiness import Decision
 from scheduler_app.rules.run_outcome import InstanceState, Key, RunDecision
 from scheduler_app.rules.states import RunState, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from scheduler_app.rules.mapping import MappedTask
+    from scheduler_app.rules.ties import Ties
 
 LINE_MAX: Final = 250  # instances of one line that are looked at; others when these have gone
 
@@ -58,6 +61,7 @@ class Graph:
         priorities: Mapping[str, int] | None = None,
         lines: Mapping[str, Hashable] | None = None,
         mapped: Mapping[str, MappedTask] = mapping.NO_MAPPING,
+        ties: Ties = ties_module.NONE,
     ) -> None:
         """``lines``: tasks whose instances wait for the same room, so that the most urgent will do.
 
@@ -77,6 +81,56 @@ class Graph:
             task_id: (-self.priorities.get(task_id, 0), place)
             for task_id, place in self.place.items()
         }
+        assert can_be_held(ties), "a board knows no ties but those of tasks that pick"
+        self.ties = ties
+        self.picking = Picking(ties, upstream)
+        picked = {
+            task_id: [p for p in pickers if p not in ties.picked_by_index.get(task_id, ())]
+            for task_id, pickers in ties.picked_by.items()
+        }
+        # The tasks whose instances look at their own index of others in their mapped group: at what.
+        self.at_index = {
+            one.task_id: one.siblings | ties.picked_by_index.get(one.task_id, frozenset())
+            for one in mapped.values()
+            if one.group and (one.siblings or one.task_id in ties.picked_by_index)
+        }
+        # What else they look at, all of it: what is before them, and what picks them.
+        self.beside = {
+            task_id: [one for one in upstream[task_id] if one not in mapped[task_id].siblings]
+            for task_id in self.at_index
+        }
+        self.index_below = _turned(self.at_index)
+        self.whole_below = _turned(
+            {
+                task_id: {*self.beside[task_id], *picked.get(task_id, ())}
+                for task_id in self.at_index
+            }
+        )
+        inputs = {task_id: mapped[task_id].inputs for task_id in self.at_index}
+        others = [_turned(one) for one in (ties.picked_by, inputs)]
+        self.below = {
+            task_id: tuple(
+                dict.fromkeys([*below, *(one for of in others for one in of.get(task_id, ()))])
+            )
+            for task_id, below in self.downstream.items()
+        }
+        # Those of which others look at more than what is right before them.
+        self.counted = {*self.index_below, *self.whole_below, *ties.pickers, *others[1]}
+        self.noted = self.counted | self.at_index.keys()
+
+
+def can_be_held(ties: Ties) -> bool:
+    """Whether boards come to the right decisions for runs of a flow with these ties."""
+    return not (ties.setups or ties.teardowns or ties.beside or ties.units)
+
+
+def _turned(looked_at: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """By task that is looked at, those that do."""
+    found: dict[str, list[str]] = {}
+    for task_id, others in looked_at.items():
+        for one in others:
+            found.setdefault(one, []).append(task_id)
+    return found
 
 
 class _Indexes:
@@ -92,6 +146,9 @@ class _Indexes:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._members)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._members
 
     def add(self, index: int) -> None:
         """It is one of them."""
@@ -147,6 +204,18 @@ class Board:
         self._noted: dict[Hashable, Counter[int]] = {}
         self._under_way = 0
         self._changed = set(of.upstream)  # tasks to be looked at
+        # Of tasks that others look at by themselves: a tally, as above; and of those that pick, the states
+        # and what they picked.
+        self._own = {task_id: [1, 0, 0, 0, 0, 0] for task_id in of.counted}
+        self._states: dict[str, dict[int, TaskState]] = {one: {} for one in of.ties.pickers}
+        self.choices: dict[Key, object] = {}
+        # Of tasks that look at their own index: those indexes to be looked at, whether all are, and
+        # which may start.
+        self._stale: dict[str, set[int]] = {task_id: set() for task_id in of.at_index}
+        self._whole = set(of.at_index)
+        self._may_start = {task_id: _Indexes() for task_id in of.at_index}
+        # By task, those that look at all of it, since it has not all of their indexes.
+        self._watchers: dict[str, set[str]] = {}
 
     def put(self, task_id: str, map_index: int, state: TaskState, *, held: bool) -> None:
         """The instance is in this state now."""
@@ -162,7 +231,17 @@ class Board:
             self._account(key, before, -1)
         self._known[key] = now
         self._account(key, now, 1)
-        self._changed.add(task_id)
+        self._note(task_id, map_index)
+
+    def pick(self, task_id: str, map_index: int, choice: object) -> None:
+        """The instance, which has succeeded, picked this."""
+        self.choices[task_id, map_index] = choice
+        self._note(task_id, map_index)
+
+    def forget_pick(self, task_id: str, map_index: int) -> None:
+        """What the instance may have picked does not count: it was marked by hand."""
+        if self.choices.pop((task_id, map_index), None) is not None:
+            self._note(task_id, map_index)
 
     def drop(self, task_id: str, map_index: int) -> None:
         """There is no such instance any more: a summary that became the first of its task's instances."""
@@ -173,7 +252,23 @@ class Board:
         self._numbers[task_id] -= 1
         if self._numbers[task_id]:
             self._count(task_id, _TOTAL, -1)
+        self._states.get(task_id, {}).pop(map_index, None)
+        self._note(task_id, map_index)
+
+    def _note(self, task_id: str, map_index: int) -> None:
+        """The instance is not what it was: whatever looks at it is to be looked at."""
+        of = self._of
         self._changed.add(task_id)
+        if task_id not in of.noted:
+            return
+        if task_id in self._stale:
+            self._stale[task_id].add(map_index)
+        for below in of.index_below.get(task_id, ()):
+            self._stale[below].add(map_index)
+        for below in (*of.whole_below.get(task_id, ()), *self._watchers.pop(task_id, ())):
+            self._whole.add(below)
+        if task_id in of.counted:
+            self._changed.update(of.below[task_id])
 
     def decide(self) -> RunDecision:
         """What follows from the states now, as ``decide_run`` has it.
@@ -202,31 +297,159 @@ class Board:
                 for (task_id, map_index), (state, held) in self._known.items()
             ],
             mapped=self._of.mapped,
+            ties=self._of.ties,
+            choices=self.choices,
         )
         return replace(whole, marks={**marks, **whole.marks})
 
     def _walk(self, marks: dict[Key, TaskState]) -> None:
         """Every task that may be decided differently now is looked at, upstream first."""
-        place, downstream = self._of.place, self._of.downstream
+        place = self._of.place
         waiting = sorted({place[task_id] for task_id in self._changed if task_id in place})
         seen = set(waiting)
         while waiting:
             task_id = self._of.order[heapq.heappop(waiting)]
-            decision = self._decision(task_id)
-            is_ready = decision is Decision.READY
-            self._stand_in_line(task_id, whether=is_ready and bool(self._undecided.get(task_id)))
-            _belongs(self._expandable, task_id, is_ready and task_id in self._summaries)
-            if decision in (Decision.READY, Decision.WAIT):
-                continue
-            state = _MARKS[decision]
-            for map_index in self._open_indexes(task_id):
-                marks[task_id, map_index] = state
-                self.put(task_id, map_index, state, held=False)
-            for below in downstream[task_id]:
+            if task_id in self._of.at_index:
+                has_moved = self._look_by_index(task_id, marks)
+            else:
+                has_moved = self._look(task_id, marks)
+            for below in self._of.below[task_id] if has_moved else ():
                 if place[below] not in seen:
                     seen.add(place[below])
                     heapq.heappush(waiting, place[below])
         self._changed.clear()
+
+    def _look(self, task_id: str, marks: dict[Key, TaskState]) -> bool:
+        """The task is decided, all instances alike; whether that says something to those below."""
+        decision = self._decision(task_id)
+        is_ready = decision is Decision.READY
+        self._stand_in_line(task_id, whether=is_ready and bool(self._undecided.get(task_id)))
+        has_moved = self._expect(task_id, whether=is_ready and task_id in self._summaries)
+        if decision in (Decision.READY, Decision.WAIT):
+            return has_moved
+        self._mark(task_id, self._open_indexes(task_id), _MARKS[decision], marks)
+        return True
+
+    def _look_by_index(self, task_id: str, marks: dict[Key, TaskState]) -> bool:
+        """As ``_look``, for a task of a mapped group: each of its instances is decided by itself."""
+        rule = self._of.trigger_rules.get(task_id, TriggerRule.ALL_SUCCESS)
+        if rule not in readiness.KNOWN_RULES:
+            return False
+        has_moved = False
+        if task_id in self._summaries:
+            gated = self._gated(task_id)
+            decision = self._of_summary(task_id, rule) if gated is None else gated
+            has_moved = self._expect(task_id, whether=decision is Decision.READY)
+            if decision in _MARKS:
+                self._mark(task_id, self._open_indexes(task_id), _MARKS[decision], marks)
+                has_moved = True
+            elif gated is not None:  # nothing of it is asked about meanwhile
+                self._stand_in_line(task_id, whether=False)
+                return has_moved
+        else:
+            has_moved = self._expect(task_id, whether=False)
+        undecided: Collection[int] = self._undecided.get(task_id, ())
+        stale = [*undecided] if task_id in self._whole else sorted(self._stale[task_id])
+        has_moved |= self._decide_some(task_id, rule, stale, marks)
+        self._whole.discard(task_id)
+        self._stale[task_id].clear()
+        self._stand_in_line(task_id, whether=bool(self._may_start[task_id]))
+        return has_moved
+
+    def _decide_some(
+        self, task_id: str, rule: str, indexes: Iterable[int], marks: dict[Key, TaskState]
+    ) -> bool:
+        """Those of the instances that are undecided are decided; whether one of them was marked."""
+        undecided, may_start = self._undecided.get(task_id), self._may_start[task_id]
+        if not undecided:
+            return False
+        beside = run_outcome.added([self._own[one] for one in self._of.beside[task_id]])
+        by_any = self._of.picking.by_any(self, task_id)
+        known: dict[tuple[int, ...], Decision] = {}
+        marked: dict[TaskState, list[int]] = {}
+        for index in indexes:
+            if index not in undecided:
+                continue
+            decision = worse(by_any, self._picked_at(task_id, index))
+            if decision is Decision.READY:
+                counts = self._counts_at(task_id, index, beside)
+                ruled = known.get(counts)
+                if ruled is None:
+                    ruled = known[counts] = readiness.decide(rule, run_outcome.as_counts(counts))
+                decision = ruled
+            if decision is Decision.READY:
+                may_start.add(index)
+                continue
+            may_start.discard(index)
+            if decision in _MARKS:
+                marked.setdefault(_MARKS[decision], []).append(index)
+        for state, found in marked.items():
+            self._mark(task_id, found, state, marks)
+        return bool(marked)
+
+    def _mark(
+        self,
+        task_id: str,
+        indexes: Iterable[int],
+        state: TaskState,
+        marks: dict[Key, TaskState],
+    ) -> None:
+        for map_index in indexes:
+            marks[task_id, map_index] = state
+            self.put(task_id, map_index, state, held=False)
+
+    def _expect(self, task_id: str, *, whether: bool) -> bool:
+        """Whether the summary may be expanded; whether that is new."""
+        if (task_id in self._expandable) is whether:
+            return False
+        _belongs(self._expandable, task_id, whether)
+        return True
+
+    def _of_summary(self, task_id: str, rule: str) -> Decision:
+        siblings = self._of.mapped[task_id].siblings
+        if siblings and all(self._is_expanded(one) or one in self._expandable for one in siblings):
+            # Each instance follows its own index: what others of the group came to says nothing of it.
+            return Decision.READY
+        picked = self._of.picking.by_any(self, task_id)
+        if picked is not Decision.READY:
+            return picked
+        return readiness.decide(rule, run_outcome.as_counts(self._above[task_id]))
+
+    def _is_expanded(self, task_id: str) -> bool:
+        summary = self._known.get((task_id, mapping.SUMMARY))
+        has_summary = summary is not None and summary != (TaskState.REMOVED, False)
+        return bool(self._numbers.get(task_id)) and not has_summary
+
+    def _picked_at(self, task_id: str, index: int) -> Decision:
+        """What those that pick in its mapped group say to the instance."""
+        for picker in self._of.ties.picked_by_index.get(task_id, ()):
+            if index not in self._states[picker]:
+                self._watchers.setdefault(picker, set()).add(task_id)
+        return self._of.picking.by_index(self, task_id, index)
+
+    def _counts_at(self, task_id: str, index: int, beside: tuple[int, ...]) -> tuple[int, ...]:
+        """What the instance sees above it: of its own index in the group, and of all that is outside."""
+        found = [*beside]
+        for one in self._of.mapped[task_id].siblings:
+            known = self._known.get((one, index))
+            if known is None:
+                self._watchers.setdefault(one, set()).add(task_id)
+                found = [*run_outcome.added([found, self._own[one]])]
+                continue
+            found[_TOTAL] += 1
+            state, held = known
+            if not held and (place := _PLACES.get(state)):
+                found[place] += 1
+        return tuple(found)
+
+    def tally(self, task_id: str, picker: str) -> Sequence[int]:
+        """All instances of the task that picks; every other one sees the same."""
+        del task_id
+        return self._own[picker]
+
+    def states_of(self, picker: str) -> Mapping[int, TaskState]:
+        """The same by map index."""
+        return self._states[picker]
 
     def _open_indexes(self, task_id: str) -> list[int]:
         indexes = [*self._undecided.get(task_id, ())]
@@ -241,18 +464,11 @@ class Board:
             return Decision.WAIT  # of a newer version: nothing here can say when it may start
         if task_id in self._summaries and (gated := self._gated(task_id)) is not None:
             return gated
-        total, success, failed, skipped, upstream_failed, removed = self._above[task_id]
-        return readiness.decide(
-            rule,
-            UpstreamCounts(
-                total=total,
-                success=success,
-                failed=failed,
-                skipped=skipped,
-                upstream_failed=upstream_failed,
-                removed=removed,
-            ),
-        )
+        if task_id in self._of.ties.picked_by:
+            picked = self._of.picking.by_any(self, task_id)
+            if picked is not Decision.READY:
+                return picked
+        return readiness.decide(rule, run_outcome.as_counts(self._above[task_id]))
 
     def _gated(self, task_id: str) -> Decision | None:
         """What the inputs of a mapped task say of it before its rule is asked; null: nothing."""
@@ -282,13 +498,16 @@ class Board:
                 if left <= 0:
                     break
                 task_id = self._of.order[place]
-                first = self._undecided[task_id].first(left)
+                by_index = self._may_start.get(task_id)
+                first = (self._undecided[task_id] if by_index is None else by_index).first(left)
                 named += [(task_id, index) for index in first]
                 mine += len(first)
         return frozenset(named)
 
     def _account(self, key: Key, instance: tuple[TaskState, bool], by: int) -> None:
         (task_id, map_index), (state, held) = key, instance
+        if by > 0 and task_id in self._states:
+            self._states[task_id][map_index] = TaskState.NONE if held else state
         if state is TaskState.NONE and not held:
             if task_id not in self._of.upstream:
                 _belongs(self._strangers, key, by > 0)
@@ -298,6 +517,8 @@ class Board:
                 self._undecided.setdefault(task_id, _Indexes()).add(map_index)
             else:
                 self._undecided[task_id].discard(map_index)
+                if task_id in self._may_start:
+                    self._may_start[task_id].discard(map_index)
         elif not held and (place := _PLACES.get(state)):
             self._count(task_id, place, by)
         else:
@@ -307,6 +528,8 @@ class Board:
                 noted[self._of.priorities.get(task_id, 0)] += by
 
     def _count(self, task_id: str, place: int, by: int) -> None:
+        if task_id in self._own:
+            self._own[task_id][place] += by
         for below in self._of.downstream.get(task_id, ()):
             self._above[below][place] += by
             self._changed.add(below)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from scheduler_app.rules import graph, mapping, readiness
 from scheduler_app.rules import ties as ties_module
 from scheduler_app.rules.definition import TriggerRule
+from scheduler_app.rules.picking import Picking, worse
 from scheduler_app.rules.readiness import Decision, UpstreamCounts
-from scheduler_app.rules.roles import Picks
 from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.rules.ties import Ties, UnitState
 
@@ -176,8 +176,10 @@ class _Board:
             for task_id in (*one.inputs, *one.siblings, *([one.task_id] if one.group else ()))
         }
         self.looked_at |= {picker: {} for picker in ties.pickers}
-        self._ways: dict[frozenset[str], frozenset[str]] = {}  # by what a branch goes on with
-        self._by_any: dict[tuple[str, str], Decision] = {}  # by task and what picks it from outside
+        self._picking = Picking(ties, upstream)
+        self._by_any: dict[
+            str, Decision
+        ] = {}  # by task: what those outside its mapped group picked
         self.ties = ties
         self.given_up = frozenset(given_up)
         self.is_open_to_question = False  # whether a transactional group may be tried again
@@ -225,7 +227,7 @@ class _Board:
         if self.ties is not ties_module.NONE or index >= 0:
             own = self.ties.own_setups.get(task_id, ())
             return self.seen(task_id, [one for one in above if one not in own], index)
-        return _added([self.tallies.get(one, _ABSENT) for one in above])
+        return added([self.tallies.get(one, _ABSENT) for one in above])
 
     def is_expanded(self, task_id: str) -> bool:
         """Whether no summary is left of the task, which is one of those that are looked at."""
@@ -258,11 +260,11 @@ class _Board:
             if unit is not None and unit != own:
                 tally = _from_outside(tally, self.unit_state(self.ties.units[unit]))
             tallies.append(tally)
-        return _added(tallies)
+        return added(tallies)
 
     def unit_state(self, unit: Unit) -> UnitState:
         """What the transactional group is to the tasks outside it."""
-        total, success, failed, skipped, upstream_failed, removed = _added(
+        total, success, failed, skipped, upstream_failed, removed = added(
             [self.tallies.get(one, _ABSENT) for one in unit.members]
         )
         has_ended = success + failed + skipped + upstream_failed + removed == total
@@ -280,64 +282,21 @@ class _Board:
         return _have_ended(self.seen(task_id, above, index))
 
     def picked(self, task_id: str, index: int = mapping.SUMMARY) -> Decision:
-        """Skip it if a task that picks did not pick it; wait till all that pick have ended.
-
-        In a mapped group its own index of what picks there speaks; of the summary nothing there does.
-        """
-        decision = Decision.READY
-        together = self.ties.picked_by_index.get(task_id, ())
-        for picker in self.ties.picked_by.get(task_id, ()):
-            if picker not in together:
-                said = self._by_any.get((task_id, picker))
-                if said is None:
-                    said = self._by_any[task_id, picker] = self._picked_by_any(task_id, picker)
-            elif index != mapping.SUMMARY:
-                said = self._picked_at(task_id, picker, index)
-            else:
-                continue
-            if said is Decision.SKIP:
-                return said
-            if said is Decision.WAIT:
-                decision = said
-        return decision
-
-    def _picked_at(self, task_id: str, picker: str, index: int) -> Decision:
-        """What the instance of the task that picks says with this map index."""
-        state = self.looked_at[picker].get(index)
-        if state is None:  # there is none, or not yet
-            has_ended = _have_ended(self.tallies.get(picker, _ABSENT))
-            return Decision.READY if has_ended else Decision.WAIT
-        if state not in _PLACES:
-            return Decision.WAIT
-        is_barred = state is TaskState.SUCCESS and self._is_barred(task_id, (picker, index))
-        return Decision.SKIP if is_barred else Decision.READY
-
-    def _picked_by_any(self, task_id: str, picker: str) -> Decision:
-        """It goes on where one instance lets it, or failed and cannot say; where all bar it, it is skipped."""
-        tally = self.seen(task_id, (picker,))
-        if not _have_ended(tally):
-            return Decision.WAIT
-        _, success, failed, _, upstream_failed, _ = tally
-        if failed or upstream_failed or not success:
+        """What the tasks that pick say of the instance, or of all of the task."""
+        if task_id not in self.ties.picked_by:
             return Decision.READY
-        lets_it = any(
-            state is TaskState.SUCCESS and not self._is_barred(task_id, (picker, index))
-            for index, state in self.looked_at[picker].items()
-        )
-        return Decision.READY if lets_it else Decision.SKIP
+        by_any = self._by_any.get(task_id)
+        if by_any is None:
+            by_any = self._by_any[task_id] = self._picking.by_any(self, task_id)
+        return worse(by_any, self._picking.by_index(self, task_id, index))
 
-    def _is_barred(self, task_id: str, key: Key) -> bool:
-        """Whether what the instance picked leaves the task out; one that a person marked picked nothing."""
-        if key not in self.choices:
-            return False
-        choice = self.choices[key]
-        if self.ties.pickers[key[0]] is not Picks.BRANCH:
-            return not choice
-        wanted = ties_module.followed(self.ties, choice)
-        ways = self._ways.get(wanted)
-        if ways is None:
-            ways = self._ways[wanted] = ties_module.ways(self.upstream, wanted)
-        return task_id not in ways
+    def tally(self, task_id: str, picker: str) -> Sequence[int]:
+        """All instances of the task that picks, as this one sees them."""
+        return self.seen(task_id, (picker,))
+
+    def states_of(self, picker: str) -> Mapping[int, TaskState]:
+        """The same by map index."""
+        return self.looked_at[picker]
 
     def undecided_keys(self) -> list[Key]:
         """Instances in ``none`` that the walk left alone."""
@@ -383,7 +342,8 @@ def _have_ended(tally: Sequence[int]) -> bool:
     return sum(ended) == total
 
 
-def _added(tallies: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def added(tallies: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Tallies added up."""
     if len(tallies) == 1:
         return tuple(tallies[0])
     return tuple(map(sum, zip(*tallies, strict=True))) or (0,) * 6
@@ -409,7 +369,7 @@ def _walk(board: _Board, trigger_rules: Mapping[str, str]) -> _Walked:
         asked = (rule, board.upstream_counts(task_id))
         decision = decided.get(asked) if is_plain else _tied(board, task_id, asked)
         if decision is None:
-            decision = decided[asked] = readiness.decide(rule, _counts(asked[1]))
+            decision = decided[asked] = readiness.decide(rule, as_counts(asked[1]))
         if decision is Decision.READY:
             ready.extend((task_id, index) for index in board.undecided.pop(task_id))
         elif decision is not Decision.WAIT:
@@ -539,11 +499,13 @@ def _ruled(
     rule, counts = asked
     ties = board.ties
     if rule != TriggerRule.ALWAYS and (above := ties.setups.get(task_id)):
-        decision = readiness.decide_setups(_counts(board.seen(task_id, above, index)))
+        decision = readiness.decide_setups(as_counts(board.seen(task_id, above, index)))
         if decision is not Decision.READY:
             return decision
     setups = ties.own_setups.get(task_id, ())
-    decision = readiness.decide(rule, _counts(counts), _counts(board.seen(task_id, setups, index)))
+    decision = readiness.decide(
+        rule, as_counts(counts), as_counts(board.seen(task_id, setups, index))
+    )
     scope = ties.scopes.get(task_id, ())
     if decision is Decision.READY and not board.has_ended(task_id, scope, index):
         return Decision.WAIT
@@ -560,7 +522,8 @@ def _in_order(upstream: Mapping[str, Collection[str]]) -> Iterable[str]:
     return upstream
 
 
-def _counts(tally: tuple[int, ...]) -> UpstreamCounts:
+def as_counts(tally: Sequence[int]) -> UpstreamCounts:
+    """The tally as trigger rules read it."""
     total, success, failed, skipped, upstream_failed, removed = tally
     return UpstreamCounts(
         total=total,

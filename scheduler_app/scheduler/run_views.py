@@ -91,6 +91,8 @@ class RunView:
     keys: dict[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     # Tasks that others map over and that moved since the mapped ones were last compared with them.
     moved_inputs: set[str] = field(default_factory=set)
+    # Instances of tasks that pick which have succeeded since the last look.
+    moved_pickers: set[int] = field(default_factory=set)
 
     def put(self, instance: Instance, *, is_open: bool) -> None:
         """The instance is as given, which is newer than what the view held of it."""
@@ -112,6 +114,17 @@ class RunView:
         self.by_key.pop((old.task_id, old.map_index), None)
         if self.board is not None:
             self.board.drop(old.task_id, old.map_index)
+
+    def pick(self, ti_id: int, attempt_id: UUID | None, *, is_there: bool, choice: object) -> None:
+        """What the result of this attempt says, if there is one, is what the instance picked."""
+        self.picked[ti_id] = (attempt_id, is_there, choice)
+        if self.board is None:
+            return
+        instance = self.instances[ti_id]
+        if is_there:
+            self.board.pick(instance.task_id, instance.map_index, choice)
+        else:
+            self.board.forget_pick(instance.task_id, instance.map_index)
 
     def choices(self) -> dict[tuple[str, int], object]:
         """By task that picks and map index, what it picked; what was marked by hand has picked nothing."""
@@ -285,24 +298,25 @@ def _read_choices(connection: psycopg.Connection[Any], views: list[RunView]) -> 
     asked = {
         ti_id: view
         for view in views
-        if view.version.ties.pickers
-        for ti_id, one in view.instances.items()
-        if one.task_id in view.version.ties.pickers
-        and one.state is TaskState.SUCCESS
-        and (ti_id not in view.picked or view.picked[ti_id][0] != one.attempt_id)
+        for ti_id in view.moved_pickers
+        if ti_id not in view.picked or view.picked[ti_id][0] != view.instances[ti_id].attempt_id
     }
+    for view in views:
+        view.moved_pickers.clear()
     if not asked:
         return
-    for ti_id, view in asked.items():
-        view.picked[ti_id] = (view.instances[ti_id].attempt_id, False, None)
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "SELECT i.id, p.id, p.result FROM task_instance i JOIN attempt p ON p.id = i.attempt_id"
             " WHERE i.id = ANY(%s) AND p.is_accepted AND p.outcome = 'success'",
             [list(asked)],
         )
-        for ti_id, attempt_id, result in cursor.fetchall():
-            asked[ti_id].picked[ti_id] = (attempt_id, True, values.decode(result))
+        found = {row[0]: row[1:] for row in cursor.fetchall()}
+    for ti_id, view in asked.items():
+        attempt_id, result = found.get(ti_id, (view.instances[ti_id].attempt_id, None))
+        is_there = ti_id in found
+        choice = values.decode(result) if is_there else None
+        view.pick(ti_id, attempt_id, is_there=is_there, choice=choice)
 
 
 _COLUMNS: Final = (
@@ -330,6 +344,8 @@ def _take(view: RunView, row: tuple[Any, ...]) -> None:
     state = _STATES[row[4]]
     if row[2] in view.version.mapped_inputs and (old is None or old.state is not state):
         view.moved_inputs.add(row[2])
+    if state is TaskState.SUCCESS and row[2] in view.version.ties.pickers:
+        view.moved_pickers.add(ti_id)
     found = Instance(
         ti_id=ti_id,
         task_id=row[2],

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import tuple_row
 
-from scheduler_app.rules.board import Graph
+from scheduler_app.rules.board import Graph, can_be_held
 from scheduler_app.rules.definition import FlowDefinition, from_dict
 from scheduler_app.rules.errors import DefinitionError
 from scheduler_app.rules.mapping import MappedTask, mapped_tasks, producers
 from scheduler_app.rules.past import tasks_with_past
-from scheduler_app.rules.ties import NONE, Ties, ties_of
+from scheduler_app.rules.ties import Ties, ties_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -32,9 +32,7 @@ class Version:
     upstream: dict[str, tuple[str, ...]]
     trigger_rules: dict[str, str]
     ties: Ties
-    graph: (
-        Graph | None
-    )  # where a board can keep its runs' readiness: without ties and mapped groups
+    graph: Graph | None  # where a board can keep its runs' readiness: without setups and units
     mapped: dict[str, MappedTask]  # the tasks that are expanded, upstream first
     mapped_inputs: frozenset[str]  # the tasks whose results they map over
     pools: frozenset[str]
@@ -104,8 +102,9 @@ def _version(version_id: int, definition: FlowDefinition) -> Version:
                 if not task.limits and task.task_id not in past
             },
             mapped=mapped,
+            ties=ties,
         )
-        if ties is NONE and not any(one.group for one in mapped.values())
+        if can_be_held(ties)
         else None,
         past=past,
         ties=ties,

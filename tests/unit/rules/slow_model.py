@@ -90,39 +90,49 @@ class OfTheWholeRun:
 
 
 class OnABoard:
-    """The counters that are kept of a flow without ties; they hear of what changed."""
+    """The counters that are kept of a flow without ties but picks; they hear of what changed."""
 
     def __init__(self, flow: FlowDefinition) -> None:
         self._board = Board(
             Graph(
                 upstream={task.task_id: task.upstream for task in flow.tasks},
                 trigger_rules={task.task_id: task.trigger_rule for task in flow.tasks},
+                mapped=mapped_tasks(flow),
+                ties=ties_of(flow),
             )
         )
+        self._choices: Mapping[Key, object] = {}
 
     def tell(self, instances: Sequence[InstanceState]) -> None:
         for one in instances:
             self._board.put(one.task_id, one.map_index, one.state, held=one.held)
 
     def decide(self, *, choices: Mapping[Key, object], given_up: Collection[str]) -> RunDecision:
-        assert not choices
         assert not given_up
+        for key in self._choices.keys() - choices.keys():
+            self._board.forget_pick(*key)
+        for key, choice in choices.items():
+            if key not in self._choices or self._choices[key] != choice:
+                self._board.pick(*key, choice)
+        self._choices = dict(choices)
         return self._board.decide()
 
 
-def without_ties(flow: FlowDefinition) -> FlowDefinition:
-    """The flow with nothing between its tasks but the order in which they run."""
+def with_picks_alone(flow: FlowDefinition) -> FlowDefinition:
+    """The flow without setups, teardowns and units."""
     tasks = [
-        TaskDefinition(
-            task_id=task.task_id,
-            upstream=task.upstream,
+        replace(
+            task,
+            role=Role.WORK,
+            fails_run=False,
             trigger_rule=TriggerRule.ALL_SUCCESS
             if task.role == Role.TEARDOWN
             else task.trigger_rule,
         )
         for task in flow.tasks
     ]
-    return FlowDefinition(flow_id=flow.flow_id, tasks=tuple(tasks))
+    groups = [replace(group, retry=None) for group in flow.groups]
+    return FlowDefinition(flow_id=flow.flow_id, tasks=tuple(tasks), groups=tuple(groups))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

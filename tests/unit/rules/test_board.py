@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler_app.rules import board as boards
 from scheduler_app.rules.board import Board, Graph
+from scheduler_app.rules.definition import (
+    FlowDefinition,
+    GroupDefinition,
+    TaskDefinition,
+    TriggerRule,
+)
 from scheduler_app.rules.errors import DefinitionError
-from scheduler_app.rules.mapping import SUMMARY, MapOver, MappedTask
+from scheduler_app.rules.mapping import (
+    SUMMARY,
+    Argument,
+    Kind,
+    MapOver,
+    MappedTask,
+    Source,
+    mapped_tasks,
+)
+from scheduler_app.rules.roles import Picks
 from scheduler_app.rules.run_outcome import InstanceState, Key, decide_run
 from scheduler_app.rules.states import RunState, TaskState
+from scheduler_app.rules.ties import ties_of
 from tests.unit.rules.test_run_outcome_properties import Run, runs
 
 Change = tuple[Key, TaskState, bool]
+OVER = MapOver(arguments=(Argument(name="x", source=Source(kind=Kind.RESULT, task_id="t0")),))
+LIKELY = [*[TaskState.SUCCESS] * 8, *[TaskState.RUNNING] * 4, *[TaskState.NONE] * 4, *TaskState]
 
 
 def expanded(task_ids: Iterable[str]) -> dict[str, MappedTask]:
@@ -90,6 +109,103 @@ def test_whatever_happens_a_board_decides_as_a_look_at_everything_does(
         assert decided.ready == expected.ready
         assert sorted(decided.expandable) == sorted(expected.expandable)
         # They are written, as a tick would, and the board takes them for written.
+        now |= {key: (state, False) for key, state in decided.marks.items()}
+        if decided.state is not RunState.RUNNING:
+            return
+
+
+@st.composite
+def flows_that_pick(draw: st.DrawFn) -> FlowDefinition:
+    """A flow with a mapped group, and tasks that pick in it, before and after it."""
+    first = TaskDefinition(
+        task_id="t0", picks=draw(st.sampled_from(("", "", "branch", "gate_all")))
+    )
+    tasks = [first]
+    for number in range(1, draw(st.integers(2, 7))):
+        above = draw(st.sets(st.sampled_from([one.task_id for one in tasks]), max_size=3))
+        group = draw(st.sampled_from(("", "g", "g", "g")))
+        is_mapped = not group and draw(st.integers(0, 4)) == 0
+        is_entry = bool(group) and not any(one.group for one in tasks if one.task_id in above)
+        if is_mapped or is_entry:
+            above.add("t0")
+        tasks.append(
+            TaskDefinition(
+                task_id=f"t{number}",
+                upstream=tuple(sorted(above)),
+                group=group,
+                trigger_rule=draw(
+                    st.sampled_from(["all_success"] * 5 + [*TriggerRule, "of_tomorrow"])
+                ),
+                picks=draw(st.sampled_from(("", "", "", *Picks))),
+                mapped=OVER if is_mapped else None,
+            )
+        )
+    groups = (GroupDefinition(group_id="g", mapped=OVER),)
+    return FlowDefinition(flow_id="f", tasks=tuple(tasks), groups=groups)
+
+
+@settings(max_examples=300)
+@given(flow=flows_that_pick(), chance=st.integers(0, 2**64).map(random.Random))
+def test_index_by_index_and_whatever_is_picked_it_decides_so_too(
+    flow: FlowDefinition, chance: random.Random
+) -> None:
+    upstream = {one.task_id: one.upstream for one in flow.tasks}
+    rules = {one.task_id: one.trigger_rule for one in flow.tasks}
+    known, mapped = ties_of(flow), mapped_tasks(flow)
+    board = Board(Graph(upstream=upstream, trigger_rules=rules, mapped=mapped, ties=known))
+    now: dict[Key, tuple[TaskState, bool]] = {}
+    choices: dict[Key, object] = {}
+
+    def put(key: Key, state: TaskState, *, held: bool = False) -> None:
+        now[key] = (state, held)
+        board.put(*key, state, held=held)
+        if key[0] in known.pickers and state is TaskState.SUCCESS:
+            if chance.random() < 0.1:  # marked by hand
+                choices.pop(key, None)
+                board.forget_pick(*key)
+                return
+            below = [one for one in upstream if key[0] in upstream[one]] + ["g"]
+            named = [one for one in below if chance.random() < 0.4]
+            choice = named if known.pickers[key[0]] is Picks.BRANCH else chance.random() < 0.5
+            choices[key] = choice
+            board.pick(*key, choice)
+
+    count = chance.randint(1, 3)
+    for task_id in upstream:
+        one_by_one = range(count) if task_id in mapped and chance.random() < 0.7 else (SUMMARY,)
+        for index in one_by_one:
+            put((task_id, index), TaskState.NONE)
+    for _ in range(20):
+        for _ in range(chance.randint(0, 4) if now else 0):
+            key = chance.choice(sorted(now))
+            what = chance.random()
+            if what < 0.1 and now[key][0] is TaskState.NONE and key[1] == SUMMARY:
+                # It is expanded, perhaps not to its end.
+                if chance.random() < 0.7:
+                    del now[key]
+                    board.drop(*key)
+                for index in range(chance.randint(1, count)):
+                    put((key[0], index), TaskState.NONE)
+            else:
+                put(key, chance.choice(LIKELY), held=chance.random() < 0.1)
+        expected = decide_run(
+            upstream=upstream,
+            trigger_rules=rules,
+            instances=[
+                InstanceState(task_id=key[0], map_index=key[1], state=state, held=held)
+                for key, (state, held) in now.items()
+            ],
+            ties=known,
+            choices=choices,
+            mapped=mapped,
+        )
+        decided = board.decide()
+        assert decided == replace(
+            expected,
+            deciding_tasks=decided.deciding_tasks,
+            expandable=decided.expandable,
+        )
+        assert sorted(decided.expandable) == sorted(expected.expandable)
         now |= {key: (state, False) for key, state in decided.marks.items()}
         if decided.state is not RunState.RUNNING:
             return
@@ -219,3 +335,38 @@ def test_what_a_look_costs_does_not_grow_with_the_run() -> None:
         board.put(task_id, -1, TaskState.NONE, held=False)
     board.decide()
     assert set(looks(board, 199)) == {2}  # itself and the one below
+
+
+def test_in_a_mapped_group_a_look_goes_over_the_indexes_that_moved() -> None:
+    tasks = (
+        TaskDefinition(task_id="choose", group="g", picks=Picks.BRANCH),
+        TaskDefinition(task_id="then", upstream=("choose",), group="g"),
+        TaskDefinition(task_id="join", upstream=("then",), group="g", trigger_rule="none_failed"),
+        TaskDefinition(task_id="end", upstream=("join",)),
+    )
+    flow = FlowDefinition(
+        flow_id="f", tasks=tasks, groups=(GroupDefinition(group_id="g", mapped=OVER),)
+    )
+    board = Board(
+        Graph(
+            upstream={one.task_id: one.upstream for one in tasks},
+            trigger_rules={one.task_id: one.trigger_rule for one in tasks},
+            mapped=mapped_tasks(flow),
+            ties=ties_of(flow),
+        )
+    )
+    for index in range(200):
+        board.put("choose", index, TaskState.RUNNING, held=False)
+        board.put("then", index, TaskState.NONE, held=False)
+        board.put("join", index, TaskState.NONE, held=False)
+    board.put("end", SUMMARY, TaskState.NONE, held=False)
+    board.decide()
+    for index in range(199):
+        board.put("choose", index, TaskState.SUCCESS, held=False)
+        board.pick("choose", index, ["then"] if index % 2 else [])
+        assert not board._whole
+        assert board._stale == {"then": {index}, "join": set()}
+        decision = board.decide()
+        assert (("then", index) in decision.ready) == bool(index % 2)
+        assert decision.marks.keys() == (set() if index % 2 else {("then", index)})
+        assert ("join", index) in decision.ready or index % 2

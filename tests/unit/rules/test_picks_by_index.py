@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scheduler_app.rules import run_outcome
+from scheduler_app.rules.board import Board, Graph, can_be_held
 from scheduler_app.rules.definition import FlowDefinition, GroupDefinition, TaskDefinition
 from scheduler_app.rules.mapping import Argument, Kind, MapOver, Source, mapped_tasks
 from scheduler_app.rules.roles import Picks, Role
@@ -27,30 +28,54 @@ def task(task_id: str, *upstream: str, **options: Any) -> TaskDefinition:
     return TaskDefinition(task_id=task_id, upstream=tuple(sorted(upstream)), group=group, **options)
 
 
-def flow_of(*tasks: TaskDefinition) -> FlowDefinition:
+def flow_of(*tasks: TaskDefinition, over: MapOver = OVER) -> FlowDefinition:
     """A flow in which group ``g`` is mapped, with a plain group in it."""
     groups = (
-        GroupDefinition(group_id="g", mapped=OVER),
+        GroupDefinition(group_id="g", mapped=over),
         GroupDefinition(group_id="g.in", parent="g"),
     )
     return FlowDefinition(flow_id="f", tasks=tasks, groups=groups)
 
 
 def decide(
-    flow: FlowDefinition, states: Mapping[str, str], choices: Mapping[str, object] | None = None
+    flow: FlowDefinition,
+    states: Mapping[str, str],
+    choices: Mapping[str, object] | None = None,
+    *,
+    held: tuple[str, ...] = (),
 ) -> RunDecision:
-    """The decision for these instances; ``b[2]`` names a map index."""
-    return run_outcome.decide_run(
-        upstream={one.task_id: one.upstream for one in flow.tasks},
-        trigger_rules={one.task_id: one.trigger_rule for one in flow.tasks},
-        instances=[
-            InstanceState(task_id=key[0], map_index=key[1], state=TaskState(state))
-            for key, state in ((key_of(name), state) for name, state in states.items())
-        ],
-        ties=ties_of(flow),
-        choices={key_of(name): choice for name, choice in (choices or {}).items()},
-        mapped=mapped_tasks(flow),
+    """The decision for these instances; ``b[2]`` names a map index. A board comes to the same."""
+    upstream = {one.task_id: one.upstream for one in flow.tasks}
+    rules = {one.task_id: one.trigger_rule for one in flow.tasks}
+    ties, mapped = ties_of(flow), mapped_tasks(flow)
+    picked = {key_of(name): choice for name, choice in (choices or {}).items()}
+    instances = [
+        InstanceState(
+            task_id=key_of(name)[0],
+            map_index=key_of(name)[1],
+            state=TaskState(state),
+            held=name in held,
+        )
+        for name, state in [*states.items(), ("elsewhere", "running")]  # so that the run goes on
+    ]
+    said = run_outcome.decide_run(
+        upstream=upstream,
+        trigger_rules=rules,
+        instances=instances,
+        ties=ties,
+        choices=picked,
+        mapped=mapped,
     )
+    if can_be_held(ties):
+        board = Board(Graph(upstream=upstream, trigger_rules=rules, ties=ties, mapped=mapped))
+        for one in reversed(instances):
+            board.put(one.task_id, one.map_index, one.state, held=one.held)
+        for key, choice in picked.items():
+            board.pick(*key, choice)
+        kept = board.decide()
+        assert (kept.state, kept.marks, kept.ready) == (said.state, said.marks, said.ready)
+        assert kept.expandable == said.expandable
+    return said
 
 
 def key_of(name: str) -> tuple[str, int]:
@@ -268,21 +293,104 @@ class TestOutsideOfTheGroup:
 
 def test_a_person_or_a_held_instance_is_waited_for_at_its_index() -> None:
     states = of_ways(2, {"g.choose[0]": "success", "g.choose[1]": "success"})
-    instances = [
-        InstanceState(
-            task_id=key_of(name)[0],
-            map_index=key_of(name)[1],
-            state=TaskState(state),
-            held=name == "g.choose[0]",
-        )
-        for name, state in states.items()
-    ]
-    said = run_outcome.decide_run(
-        upstream={one.task_id: one.upstream for one in WAYS.tasks},
-        trigger_rules={one.task_id: one.trigger_rule for one in WAYS.tasks},
-        instances=instances,
-        ties=ties_of(WAYS),
-        choices={("g.choose", 0): ["g.a"], ("g.choose", 1): ["g.a"]},
-        mapped=mapped_tasks(WAYS),
-    )
+    picked = {"g.choose[0]": ["g.a"], "g.choose[1]": ["g.a"]}
+    said = decide(WAYS, states, picked, held=("g.choose[0]",))
     assert told(said)[:2] == ({"g.a[1]"}, {"g.in.first[1]", "g.in.second[1]"})
+
+
+LINE = flow_of(
+    task("rows"),
+    task("g.first", "rows"),
+    task("g.then", "g.first", trigger_rule="all_done"),
+    task("end", "g.then"),
+    over=MapOver(arguments=(Argument(name="x", source=Source(kind=Kind.RESULT, task_id="rows")),)),
+)
+
+
+class TestExpansion:
+    """What may be expanded when, in a mapped group; no task of it picks."""
+
+    def test_without_its_input_nothing_of_the_group_starts_nor_what_comes_after_it(self) -> None:
+        states = {one.task_id: "none" for one in LINE.tasks} | {"rows": "failed"}
+        assert told(decide(LINE, states))[2] == {"g.first", "g.then", "end"}
+
+    def test_what_was_cut_off_goes_on_once_what_is_before_it_is_whole(self) -> None:
+        states = {"rows": "success", "g.first": "removed", "g.first[0]": "success"}
+        states |= {"g.first[1]": "running", "g.then": "none", "g.then[1]": "none", "end": "none"}
+        said = decide(LINE, states)
+        assert (said.expandable, told(said)) == (("g.then",), (set(), set(), set()))
+
+    def test_while_its_input_is_removed_nothing_of_it_is_asked_about(self) -> None:
+        states = {"rows": "success", "g.first[0]": "success", "g.first[1]": "running"}
+        states |= {"g.then": "none", "g.then[0]": "none", "g.then[1]": "none", "end": "none"}
+        board = Followed(LINE, states)
+        assert told(board.decide()) == ({"g.then[0]"}, set(), set())
+        assert told(board.becomes("rows", "removed")) == (set(), set(), set())
+        assert told(board.becomes("g.first[1]", "success")) == (set(), set(), set())
+        assert told(board.becomes("rows", "success"))[0] == {"g.then[0]", "g.then[1]"}
+
+    def test_what_becomes_of_the_input_reaches_what_comes_after_the_group_at_once(self) -> None:
+        board = Followed(LINE, {one.task_id: "none" for one in LINE.tasks} | {"rows": "running"})
+        assert told(board.decide()) == (set(), set(), set())
+        given_up = told(board.becomes("rows", "failed"))[2]
+        assert given_up == {"g.first", "g.then", "end"}
+
+
+class Followed:
+    """A board that hears of one change after the other, and is as one that is asked for the first time."""
+
+    def __init__(self, flow: FlowDefinition, states: Mapping[str, str]) -> None:
+        self.flow, self.states, self.choices = flow, dict(states), dict[str, object]()
+        self.board = Board(
+            Graph(
+                upstream={one.task_id: one.upstream for one in flow.tasks},
+                trigger_rules={one.task_id: one.trigger_rule for one in flow.tasks},
+                mapped=mapped_tasks(flow),
+                ties=ties_of(flow),
+            )
+        )
+        for name, state in [*states.items(), ("elsewhere", "running")]:
+            self.board.put(*key_of(name), TaskState(state), held=False)
+
+    def decide(self) -> RunDecision:
+        """The decision, whose marks are written."""
+        said, expected = self.board.decide(), decide(self.flow, self.states, self.choices)
+        assert (said.marks, said.ready) == (expected.marks, expected.ready)
+        assert sorted(said.expandable) == sorted(expected.expandable)
+        for (task_id, index), state in said.marks.items():
+            self.states[task_id if index < 0 else f"{task_id}[{index}]"] = state
+        return said
+
+    def becomes(self, name: str, state: str, *choice: object) -> RunDecision:
+        """The decision once the instance is in this state, and picked what is given."""
+        self.states[name] = state
+        self.board.put(*key_of(name), TaskState(state), held=False)
+        for one in choice:
+            self.choices[name] = one
+            self.board.pick(*key_of(name), one)
+        return self.decide()
+
+
+def test_a_board_skips_a_way_to_its_end_at_one_look() -> None:
+    board = Followed(WAYS, of_ways(2, {"g.choose[0]": "running", "g.choose[1]": "running"}))
+    assert told(board.decide()) == (set(), set(), set())
+    _, skipped, _ = told(board.becomes("g.choose[0]", "success", []))
+    assert skipped == {"g.a[0]", "g.in.first[0]", "g.in.second[0]", "g.join[0]"}
+    ready, skipped, _ = told(board.becomes("g.choose[1]", "success", ["g.in"]))
+    assert (ready, skipped) == ({"g.in.first[1]"}, {"g.a[1]"})
+    board.becomes("g.in.first[1]", "success")
+    assert told(board.becomes("g.in.second[1]", "success"))[0] == {"g.join[1]"}
+    # Cleared, the first one picks anew; what it had skipped stays so.
+    assert told(board.becomes("g.choose[0]", "none"))[0] == {"g.choose[0]", "g.join[1]"}
+    assert told(board.becomes("g.a[0]", "none"))[0] == {"g.choose[0]", "g.join[1]"}
+    board.becomes("g.choose[0]", "running")
+    assert told(board.becomes("g.choose[0]", "success", ["g.a"]))[0] == {"g.a[0]", "g.join[1]"}
+
+
+def test_a_board_asks_again_where_the_branch_lacked_the_index() -> None:
+    flow = flow_of(
+        task("g.choose", picks=Picks.BRANCH), task("g.a", "g.choose", trigger_rule="always")
+    )
+    board = Followed(flow, {"g.choose[0]": "running", "g.a[1]": "none"})
+    assert told(board.decide()) == (set(), set(), set())
+    assert told(board.becomes("g.choose[0]", "success", [])) == ({"g.a[1]"}, set(), set())
