@@ -15,7 +15,7 @@ same value, so they can never mean different sets. Parameters of every list:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from django.db.models import Q
@@ -780,6 +780,12 @@ _OF_RUNS = (
 )
 
 
+_MOST_FIRST = (
+    *(visibility.TASK_INSTANCE, visibility.ATTEMPT, visibility.EXECUTOR_EVENT),
+    *(visibility.RUN_ATTEMPT, visibility.RUN),
+)
+
+
 def _records_of_flows(flow_ids: tuple[str, ...]) -> Q:
     return _records_in_runs_of(flow_ids) | _records_beside_runs_of(flow_ids)
 
@@ -874,6 +880,24 @@ class RecordFilter(ListFilter):
             return _RecordsInRuns(**given), _RecordsBesideRuns(**given)
         return (self,)
 
+    def counted_parts(self) -> tuple[ListFilter, ...]:
+        """Of a flow: noun by noun, first those of which there are most.
+
+        A half is counted no further than counts go: of a flow with many runs, in one table then, and not in
+        every table for each run.
+        """
+        if self.attempt_id or not self.flow_id:
+            return self.parts()
+        *_, beside = self.parts()
+        wanted = [noun for noun in _MOST_FIRST if not self.noun or noun in self.noun]
+        each: list[ListFilter] = [
+            replace(part, noun=(noun,))
+            for noun in wanted
+            for part in self.parts()
+            if isinstance(part, _RecordsInRuns)
+        ]
+        return (*each, beside)
+
     def shown_parts(self) -> tuple[ListFilter, ...]:
         """Both halves apart: current records have their time from one index, others from another."""
         if not self.flow_id and not self.attempt_id:
@@ -883,11 +907,21 @@ class RecordFilter(ListFilter):
     def halves(self) -> tuple[Q, Q]:
         """As of every list; each with its times in the words of the indexes over them."""
         current, aside = ListFilter.halves(self)  # super() knows another class than slots make
-        for compare, value in (("gte", self.at_gte), ("lte", self.at_lte)):
-            if value is not None:
-                current &= Q(**{f"came_at__{compare}": value})
-                aside &= Q(**{f"filtered_at__{compare}": value})
-        return current, aside
+        return current & self._within("came_at"), aside & self._within("filtered_at")
+
+    def matching(self, rows: QuerySet[ModelT]) -> QuerySet[ModelT]:
+        """As of every list, but for the time, which the halves say: no index knows what both have in common."""
+        return ListFilter.matching(replace(self, at_gte=None, at_lte=None), rows)
+
+    def apply(self, rows: QuerySet[ModelT]) -> QuerySet[ModelT]:
+        """As of every list."""
+        found = ListFilter.apply(self, rows)
+        is_of_both = self.filtered is Lens.ALL and not self.why
+        return found.filter(self._within("at")) if is_of_both else found
+
+    def _within(self, column: str) -> Q:
+        bounds = (("gte", self.at_gte), ("lte", self.at_lte))
+        return Q(**{f"{column}__{one}": value for one, value in bounds if value is not None})
 
     @property
     def ordered_by(self) -> str:

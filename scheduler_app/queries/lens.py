@@ -175,6 +175,9 @@ class Noun(Generic[RowT]):
     # Which of the rows, by which column of an index, tell how far back the newest few of all reach; where
     # it is not the newest by the key.
     newest_by: Callable[[ListFilter], tuple[Q, str]] | None = None
+    # Of lists in parts: columns that tell where a row is, and which rows those of a table of the given name with
+    # them are. Of many rows that an index tells of, only those of the page are then read.
+    by_ids: tuple[tuple[str, ...], Callable[[str], Q]] | None = None
     # A comparison of such a time with a value, in words that an index serves.
     implied: Callable[[ListFilter, str, object], Q] | None = None
 
@@ -256,8 +259,10 @@ def fetched(
             lines = cursor.fetchall()
         return lines
     text = mogrify(sql, parameters, django)
-    with database.prepared(django, at_most=PLANS_KEPT) as raw:
-        lines = raw.execute(text).fetchall()
+    # Over Django's cursor, as all lists: tests look at what goes over it.
+    with database.prepared(django, at_most=PLANS_KEPT), django.cursor() as cursor:
+        cursor.execute(text)
+        lines = cursor.fetchall()
     return lines
 
 
@@ -469,6 +474,7 @@ class _Way(Enum):
     SORTED = auto()  # all that match are put in order: no index has it
     NARROWED = auto()  # by newest.narrowed
     REST = auto()  # what follows on all of the narrowed ones: the rows without a time
+    BY_IDS = auto()  # by what an index alone tells of them
     NEAR = auto()  # by newest.near
     FOUND = auto()  # by newest.found_first
     APART = auto()  # each half by itself, what was set aside by newest.found_first
@@ -481,6 +487,8 @@ def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way
         return (_Way.SORTED,)
     if by.column == "filtered_at" and by.is_descending and len(asked.parts()) == 1:
         return (_Way.PLAIN,)  # as the indexes over it have it
+    if by.column == "filtered_at" and by.is_descending and noun.by_ids is not None:
+        return (_Way.BY_IDS,)
     if newest.is_timed(noun.model, by.column):
         return (_Way.NARROWED, _Way.REST) if by.is_nullable else (_Way.NARROWED,)
     if by.column == noun.key and newest.bounds_an_interval(noun.model, asked.narrowing()):
@@ -530,26 +538,41 @@ def _reading(
     every = noun.rows(scope)
     by = paging.ordering(noun.model, asked.ordered_by, noun.key)
     wanted = asked.limit + 1
-    parts = []
+    parts, of_ids = [], []
     for part in asked.apart() if way is _Way.APART else asked.shown_parts():
         listed = part.apply(every)
         if window is not None:
             listed = listed.filter(window(asked, scope))
         if asked.cursor:
             listed = listed.filter(paging.decode(noun.model, asked.cursor, by, asked.ordered_by))
+        if way is _Way.BY_IDS and noun.by_ids is not None:
+            first = listed.order_by(*by.expressions())[:wanted]
+            of_ids.append(compiled(first.values_list(*noun.by_ids[0], by.column, by.key)))
+            continue
         found = _found(noun, part, listed, every, way)
         rows = found.order_by(*by.expressions())[:wanted]
         parts.append(compiled(rows.values_list(*noun.sources(), Value(True))))
+    before, given = "", ()
+    if of_ids and noun.by_ids is not None:
+        columns, rows_of = noun.by_ids
+        place = len(columns) + 1
+        ids = in_order(of_ids, [f"{place} DESC NULLS LAST", f"{place + 1} DESC"], wanted)
+        before, given = (
+            f"WITH k ({', '.join(columns)}, at, key) AS MATERIALIZED ({ids.sql}) ",
+            ids.parameters,
+        )
+        found = every.filter(rows_of("k")).order_by(*by.expressions())
+        parts = [compiled(found.values_list(*noun.sources(), Value(True)))]
     shown = in_order(parts, _places(noun, by), wanted)
     counted_sql, counted_parameters = counting(asked, every)
     places = ", ".join(_places(noun, by, beside=COUNTED_COLUMNS))
     sql = (
-        f"SELECT counted.*, page.* FROM ({counted_sql}) counted"  # noqa: S608 - Django's own SQL
+        f"{before}SELECT counted.*, page.* FROM ({counted_sql}) counted"  # noqa: S608 - Django's own SQL
         f" LEFT JOIN ({shown.sql}) page ON TRUE ORDER BY {places}"
     )
     return _Reading(
         sql=sql,
-        parameters=(*counted_parameters, *shown.parameters),
+        parameters=(*given, *counted_parameters, *shown.parameters),
         shown=shown,
         using=every.db,
         is_kept=is_kept(asked),
@@ -600,11 +623,12 @@ def counting(asked: ListFilter, rows: QuerySet[Any]) -> tuple[str, tuple[Any, ..
     """The statement that counts both halves of a list; each half stops just above ``COUNT_MAX``."""
     at_most = None if asked.count == "exact" else COUNT_MAX + 1
     current, aside = [], []
+    for part in asked.counted_parts():
+        plain = part.matching(rows).order_by().filter(part.halves()[0])
+        current.append(compiled(plain.values_list(Value(1))[:at_most]))
     for part in asked.parts():
-        plain = part.matching(rows).order_by()
-        halves = part.halves()
-        current.append(compiled(plain.filter(halves[0]).values_list(Value(1))[:at_most]))
-        aside.append(compiled(plain.filter(halves[1]).values_list("filter_code")[:at_most]))
+        plain = part.matching(rows).order_by().filter(part.halves()[1])
+        aside.append(compiled(plain.values_list("filter_code")[:at_most]))
     one, other = together(current, at_most), together(aside, at_most)
     sql = (
         f"SELECT (SELECT count(*) FROM ({one.sql}) a) AS shown,"  # noqa: S608 - Django's own SQL

@@ -118,6 +118,10 @@ class ListFilter:
         """The same of the rows that the list shows: parts that each show some of them, and all together."""
         return self.parts()
 
+    def counted_parts(self) -> tuple[ListFilter, ...]:
+        """The same of the rows that are kept and current, in the order in which they are counted."""
+        return self.parts()
+
     @property
     def is_found_aside(self) -> bool:
         """Whether it asks for some of what was set aside, which the index over all of that finds."""

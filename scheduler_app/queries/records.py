@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connection
-from django.db.models import CharField, F, OuterRef, Q, Subquery
-from django.db.models.functions import Coalesce, TruncHour
+from django.db.models import BooleanField, CharField, F, OuterRef, Q, Subquery
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
 
 from scheduler_app.models import Counter, Ghost, Record, Run
 from scheduler_app.models.record import NUMBER_LENGTH, NUMBERED, with_keys
@@ -83,6 +84,23 @@ def _implied(asked: ListFilter, compare: str, value: object) -> Q:
     return {Lens.CURRENT: current, Lens.ONLY: aside}.get(asked.filtered, current | aside)
 
 
+def _with_ids_of(k: str) -> Q:
+    """The records of the rows of ``k``, with their nouns, numbers and ids, found by the ids of their tables."""
+    found = _any_of(k, visibility.ATTEMPT, "attempt_id", "record_id::uuid")
+    for noun in NUMBERED:
+        found |= _any_of(k, noun, "number", "number")
+    # Nothing in parts is a job, the one noun that is left.
+    return found | _any_of(k, visibility.FLOW, "record_id", "record_id")
+
+
+def _any_of(k: str, noun: str, column: str, told: str) -> Q:
+    # As a list, which is made before: within an OR, an index is asked for none of a subquery's rows.
+    ids = f"ARRAY(SELECT {told} FROM {k} WHERE noun = '{noun}')"  # noqa: S608 - names of ours
+    return Q(noun=noun) & Q(
+        RawSQL(f"record.{column} = ANY({ids})", (), output_field=BooleanField())  # noqa: S611 - likewise
+    )
+
+
 NOUN: Final = lens.Noun(
     name="records",
     model=Record,
@@ -98,6 +116,7 @@ NOUN: Final = lens.Noun(
     key="key",
     newest_by=_newest_by,
     implied=_implied,
+    by_ids=(("noun", "number", "record_id"), _with_ids_of),
 )
 
 
@@ -149,23 +168,22 @@ def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
     Sources are of the newest ``SOURCES_OF`` of the same time, unless the filter says from when on: the
     whole history may be long.
     """
-    by_hour, grouped, using = _summing(asked, scope, since)
     hours: dict[datetime, dict[str, int]] = {}
     found: dict[str, list[Source]] = {name: [] for name in _SOURCES}
     looked_at = 0
-    told, largest = (
-        lens.fetched(each.sql, each.parameters, using, is_kept=lens.is_kept(asked))
-        for each in (by_hour, grouped)
-    )
-    for hour, code, number in by_hour.values(told, using):
-        hours.setdefault(hour, {})[code] = number
-    for *values, number, which in largest:
+    lines = []
+    for sql, parameters, using in _summing(asked, scope, since):
+        lines += lens.fetched(sql, parameters, using, is_kept=lens.is_kept(asked))
+    for hour, code, *values, number, which in lines:
+        if which == _BY_HOUR:
+            hours.setdefault(hour, {})[code] = number
+            continue
         place = _GROUPING.index(which)
         looked_at += number if place == 0 else 0  # each record is of a noun
         if values[place] is not None and len(found[_SOURCES[place]]) < TOP:
             found[_SOURCES[place]].append(Source(name=str(values[place]), number=number))
     return Summary(
-        hours=tuple(hours.items()),
+        hours=tuple((hour, dict(sorted(codes.items()))) for hour, codes in sorted(hours.items())),
         sources={name: tuple(several) for name, several in found.items()},
         is_whole=looked_at < SOURCES_OF,
     )
@@ -174,58 +192,77 @@ def summary(asked: RecordFilter, scope: Scope, *, since: datetime) -> Summary:
 @lru_cache(maxsize=lens.READINGS_KEPT)
 def _summing(
     asked: RecordFilter, scope: Scope, since: datetime
-) -> tuple[lens.Statement, lens.Statement, str]:
-    """The statements of a summary, made once: by hour, and the largest sources of each kind."""
+) -> tuple[tuple[str, tuple[Any, ...], str], ...]:
+    """The statements of a summary, with parameters, and where; made once: hours, and the largest sources.
+
+    Where both are of the same time, and of runs, one statement, which finds the records once.
+    """
     every = _rows(scope)
     is_of_runs = bool(asked.narrowing() & _OF_RUNS)
+    begins = asked.at_gte or since  # of what is looked at for sources
+    is_one = is_of_runs and begins >= since
     columns = ("record_id" if is_of_runs else "hostname", *_SOURCED)
     hours, newest = [], []
     for part in asked.parts():
-        rows = part.matching(every).filter(filter_code__isnull=False)
+        rows = part.matching(every).filter(part.halves()[1])
         if asked.why:
             rows = rows.filter(filter_code__in=asked.why)
-        recent = rows.filter(filtered_at__gte=since).annotate(hour=TruncHour("filtered_at"))
-        hours.append(lens.compiled(recent.values_list("hour", "filter_code")))
+        recent = rows.filter(filtered_at__gte=since)
+        hours.append(lens.compiled(recent.values_list(*(columns if is_one else _TIMED))))
         # Where nothing else is asked for, without a condition on its time: each table's index is then read
         # from its newest on.
-        late = rows.filter(filtered_at__gte=asked.at_gte or since) if asked.narrowing() else rows
+        late = rows.filter(filtered_at__gte=begins) if asked.narrowing() else rows
         first = late.order_by(F("filtered_at").desc(nulls_last=True))[:SOURCES_OF]
         newest.append(lens.compiled(first.values_list(*columns)))
     by_time = [f"{columns.index('filtered_at') + 1} DESC NULLS LAST"]
     told, looked_at = lens.together(hours), lens.in_order(newest, by_time, SOURCES_OF)
-    by_hour = lens.Statement(
-        sql=f"SELECT hour, code, count(*) FROM ({told.sql}) r (hour, code) GROUP BY 1, 2 ORDER BY 1, 2",  # noqa: S608 - Django's own SQL
-        parameters=told.parameters,
-        converters=told.converters,
+    # Of one flow, nobody has to look which one it is.
+    is_known = len(asked.flow_id) == 1
+    largest = _LARGEST.format(
+        host=_HOST if is_of_runs else "hostname",
+        flow="coalesce(flow_id, %s::text)" if is_known else _FLOW_OF,
+        most=SOURCES_OF,
     )
-    sources = lens.Statement(
-        sql=_LARGEST.format(
-            host=_HOST if is_of_runs else "hostname",
-            rows=looked_at.sql,
-            columns=", ".join(columns),
+    more = (*(asked.flow_id if is_known else ()), begins)
+    every_column = ", ".join(columns)
+    if is_one:
+        found = f"WITH found ({every_column}) AS MATERIALIZED ({told.sql})"
+        both = f"{found} {_HOURS} UNION ALL ({largest})"
+        return ((both, (*told.parameters, *more), every.db),)
+    return (
+        (f"WITH found ({', '.join(_TIMED)}) AS ({told.sql}) {_HOURS}", told.parameters, every.db),
+        (
+            f"WITH found ({every_column}) AS ({looked_at.sql}) {largest}",
+            (*looked_at.parameters, *more),
+            every.db,
         ),
-        parameters=(*looked_at.parameters, asked.at_gte or since),
-        converters=(),
     )
-    return by_hour, sources, every.db
 
 
 _OF_RUNS: Final = frozenset({"flow_id", "run_id", "run"})
 # With the number of the record, all that the indexes over the times of filtered records know: those of a
 # flow's runs are found among many others without a look at any of them.
-_SOURCED: Final = ("noun", "shard", "flow_id", "run_id", "filtered_at")
+_TIMED: Final = ("filtered_at", "filter_code")
+_SOURCED: Final = ("noun", "shard", "flow_id", "run_id", *_TIMED)
+_BY_HOUR: Final = -1
+_HOURS: Final = """
+SELECT date_trunc('hour', filtered_at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS hour, filter_code, NULL AS source_noun, NULL AS hostname,
+       NULL::int AS shard, NULL AS flow_id, count(*) AS n, -1 AS which
+  FROM found GROUP BY 1, 2
+"""
 # Walks the primary key of each table, for those that were found.
 _HOST: Final = """CASE noun
   WHEN 'attempt' THEN (SELECT a.hostname FROM attempt a WHERE a.id = r.record_id::uuid)
   WHEN 'executor_event' THEN
     (SELECT e.payload->>'hostname' FROM executor_event e WHERE e.id = r.record_id::bigint)
   WHEN 'job' THEN (SELECT j.hostname FROM job j WHERE j.id = r.record_id::uuid) END"""
+_FLOW_OF: Final = "coalesce(flow_id, (SELECT u.flow_id FROM run u WHERE u.id = r.run_id))"
 _LARGEST: Final = """
-SELECT source_noun, hostname, shard, flow_id, count(*) AS n,
+SELECT NULL::timestamptz, NULL, source_noun, hostname, shard, flow_id, count(*) AS n,
        grouping(source_noun, hostname, shard, flow_id) AS which
-  FROM (SELECT noun, {host}, shard,
-               coalesce(flow_id, (SELECT u.flow_id FROM run u WHERE u.id = r.run_id))
-          FROM ({rows}) r ({columns}) WHERE filtered_at >= %s) s (source_noun, hostname, shard, flow_id)
+  FROM (SELECT noun, {host}, shard, {flow}
+          FROM (SELECT * FROM found ORDER BY filtered_at DESC NULLS LAST LIMIT {most}) r
+         WHERE filtered_at >= %s) s (source_noun, hostname, shard, flow_id)
  GROUP BY GROUPING SETS ((source_noun), (hostname), (shard), (flow_id)) ORDER BY n DESC
 """
 _SOURCES: Final = ("noun", "hostname", "shard", "flow_id")

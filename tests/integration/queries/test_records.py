@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import Counter
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scheduler_app.models import Attempt, Flow, Record
@@ -146,7 +148,7 @@ def test_what_is_asked_again_of_a_flow_is_planned_once_a_connection() -> None:
     first = ask(of_flow)
     assert plans() == before, "what is asked once is not kept"
     assert [ask(of_flow), ask(of_flow)] == [first, first]
-    assert plans() == before + 3
+    assert plans() == before + 2  # the page with its counts, and the summary
     Attempt.objects.filter(run__flow_id=flows[0], filter_code=None).update(
         filter_code="superseded_by_retry",
         filtered_at=timezone.now(),
@@ -253,13 +255,23 @@ def test_the_halves_of_a_list_in_parts_are_counted_up_to_the_same_limit(
     assert (counts.shown, counts.filtered, counts.exact) == (3, 3, False)
 
 
-@pytest.mark.parametrize("narrowed", [{}, {"flow_id": 1}, {"run": 1}, {"hostname": ("host",)}])
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        {},
+        {"flow_id": 1},
+        {"flow_id": 1, "at_gte": factories.at(-1)},
+        {"flow_id": 1, "at_gte": factories.at(-7)},
+        {"run": 1},
+        {"hostname": ("host",)},
+    ],
+)
 def test_a_summary_tells_of_what_the_list_keeps(narrowed: dict[str, Any]) -> None:
     fill()
     Attempt.objects.filter(filter_code__isnull=False).update(hostname="host")
     if "flow_id" in narrowed:
         removed = Flow.objects.get(removed_at__isnull=False)
-        narrowed = {"flow_id": (removed.flow_id, "none")}
+        narrowed = {**narrowed, "flow_id": (removed.flow_id, "none")}
     if "run" in narrowed:
         narrowed = {"run": (Attempt.objects.filter(run__isnull=False).values_list("run")[0][0],)}
     asked = RecordFilter(filtered=Lens.ONLY, limit=500, **narrowed)
@@ -278,6 +290,35 @@ def test_a_summary_tells_of_what_the_list_keeps(narrowed: dict[str, Any]) -> Non
             str(value): number for value, number in numbers.items()
         }.items()
         assert len(sources) == min(len(numbers), records.TOP)
+
+
+def test_a_summary_of_one_flow_tells_of_its_runs_and_of_itself() -> None:
+    fill()
+    Attempt.objects.filter(filter_code__isnull=False).update(hostname="host")
+    for flow in Flow.objects.all():
+        asked = RecordFilter(filtered=Lens.ONLY, limit=500, flow_id=(flow.flow_id,))
+        rows = records.page(asked, EVERYTHING).rows
+        for since in (factories.at(-1), factories.at(4)):
+            found = records.summary(asked, EVERYTHING, since=since)
+            late = [row for row in rows if row.at and row.at >= since]
+            assert sum(sum(codes.values()) for _, codes in found.hours) == len(late)
+            assert [one.name for one in found.sources["flow_id"]] == [flow.flow_id] * bool(late)
+            assert sum(one.number for one in found.sources["noun"]) == len(late)
+
+
+def test_of_the_filtered_records_of_a_flow_those_of_the_page_alone_are_read() -> None:
+    fill()
+    of_flow = RecordFilter(filtered=Lens.ONLY, limit=2, flow_id=("none_such",))
+    with CaptureQueriesContext(connection) as captured:
+        records.page(of_flow, EVERYTHING)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute(f"EXPLAIN {captured[-1]['sql']}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    for table in ("attempt", "task_instance", "executor_event", "run_attempt", "run"):
+        found = rf"Index Scan using {table}_pkey on {table} .*\n +Index Cond: \(id = ANY"
+        assert re.search(found, plan), plan
 
 
 def test_a_reader_of_one_flow_sees_its_records_and_no_ghosts_without_a_flow() -> None:
