@@ -229,6 +229,7 @@ class _Stage:
     instances: dict[tuple[str, int], _Instance] = field(default_factory=dict)
     mapped: Mapping[str, MappedTask] = field(default_factory=dict)
     producers: frozenset[str] = frozenset()
+    tried: dict[tuple[str, int], int] = field(default_factory=dict)  # before a group began anew
 
     def play(self) -> Rehearsal:
         """Step by step, until nothing is left to start or to wait for."""
@@ -344,7 +345,9 @@ class _Stage:
             task_id = key[0]
             if task_id not in task_ids or key[1] < 0:
                 self.instances[key] = one
-            elif (task_id, -1) not in self.instances:
+                continue
+            self.tried[key] = one.try_number
+            if (task_id, -1) not in self.instances:
                 self.instances[task_id, -1] = replace(one, map_index=-1, result=None)
 
     def _begin_anew(self, one: _Instance) -> None:
@@ -381,8 +384,13 @@ class _Stage:
                 self.instances[key] = one
                 continue
             for index in range(wanted):
+                tried = self.tried.get((task_id, index), 0)
                 self.instances[task_id, index] = _Instance(
-                    task=one.task, max_tries=one.max_tries, map_index=index
+                    task=one.task,
+                    try_number=tried,
+                    budget_start=tried,
+                    max_tries=tried + one.task.retries,
+                    map_index=index,
                 )
                 self._label(own, one.task, index)
         return True

@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_app.authoring import (
     Context,
+    GroupRetry,
     Schedule,
     branch,
     flow,
@@ -239,3 +240,30 @@ def test_a_retry_of_one_index_picks_anew_for_that_index() -> None:
     assert made.state == "success"
     assert by_index(made, "pair.odd") == "skipped success skipped success skipped"
     assert by_index(made, "pair.even") == "success skipped success skipped success"
+
+
+def test_a_group_that_is_one_unit_picks_anew_for_each_index() -> None:
+    @branch
+    def by_try(ctx: Context, n: int) -> str:
+        return "good" if ctx.try_number > 1 or n == 0 else "bad"
+
+    @task
+    def bad() -> None:
+        raise OSError("no")
+
+    @group
+    def either(n: int) -> None:
+        by_try(n) >> [bad(), part.override(task_id="good")()]
+
+    @flow
+    def f() -> None:
+        made = numbers()
+        with group("all", retry=GroupRetry(max_attempts=2)) as whole:
+            either.map(made)
+        whole >> part.override(task_id="after", trigger_rule="none_failed")()
+
+    made = f.test()
+    assert (made.state, made.group_attempts) == ("success", {"all": 2})
+    assert by_index(made, "all.either.bad") == "skipped skipped skipped skipped skipped"
+    assert by_index(made, "all.either.good") == "success success success success success"
+    assert made.states["after"] == "success"
