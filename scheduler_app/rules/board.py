@@ -2,7 +2,8 @@
 
 ``run_outcome.decide_run`` looks at every instance; it is the law. A board comes to the same decisions
 by looking only at what changed since the last one. Mapped tasks are on it, before and while they are
-expanded too; in mapped groups index by index. So are tasks that pick, but no other ties.
+expanded too; in mapped groups index by index. So are tasks that pick, setups and teardowns; groups that
+are one unit are not.
 """
 
 from __future__ import annotations
@@ -81,47 +82,53 @@ class Graph:
             task_id: (-self.priorities.get(task_id, 0), place)
             for task_id, place in self.place.items()
         }
-        assert can_be_held(ties), "a board knows no ties but those of tasks that pick"
+        assert can_be_held(ties), "a board knows no groups that are one unit"
         self.ties = ties
         self.picking = Picking(ties, upstream)
-        picked = {
-            task_id: [p for p in pickers if p not in ties.picked_by_index.get(task_id, ())]
-            for task_id, pickers in ties.picked_by.items()
+        # Of those that setups and scopes have a say about: what that is, beyond what is right before them.
+        self.tied = {
+            task_id: (*ties.setups.get(task_id, ()), *ties.scopes.get(task_id, ()))
+            for task_id in upstream
+            if task_id in ties.setups or task_id in ties.own_setups or task_id in ties.scopes
+        }
+        looked_at = {
+            task_id: {*above, *self.tied.get(task_id, ()), *ties.picked_by.get(task_id, ())}
+            for task_id, above in upstream.items()
+        }
+        groups = {one.task_id: one.group for one in mapped.values() if one.group}
+        together = {
+            task_id: frozenset(one for one in looked_at[task_id] if groups.get(one) == group)
+            for task_id, group in groups.items()
         }
         # The tasks whose instances look at their own index of others in their mapped group: at what.
-        self.at_index = {
-            one.task_id: one.siblings | ties.picked_by_index.get(one.task_id, frozenset())
-            for one in mapped.values()
-            if one.group and (one.siblings or one.task_id in ties.picked_by_index)
-        }
-        # What else they look at, all of it: what is before them, and what picks them.
+        self.at_index = {task_id: others for task_id, others in together.items() if others}
+        # What else is right before them: they look at all of it.
         self.beside = {
-            task_id: [one for one in upstream[task_id] if one not in mapped[task_id].siblings]
-            for task_id in self.at_index
+            task_id: [one for one in upstream[task_id] if one not in others]
+            for task_id, others in self.at_index.items()
         }
         self.index_below = _turned(self.at_index)
         self.whole_below = _turned(
-            {
-                task_id: {*self.beside[task_id], *picked.get(task_id, ())}
-                for task_id in self.at_index
-            }
+            {task_id: looked_at[task_id] - others for task_id, others in self.at_index.items()}
         )
         inputs = {task_id: mapped[task_id].inputs for task_id in self.at_index}
-        others = [_turned(one) for one in (ties.picked_by, inputs)]
-        self.below = {
-            task_id: tuple(
-                dict.fromkeys([*below, *(one for of in others for one in of.get(task_id, ()))])
-            )
-            for task_id, below in self.downstream.items()
+        for task_id, others in inputs.items():
+            looked_at[task_id] |= others
+        self.below = _turned(looked_at)
+        # Those of which others look at more than is counted for what comes right after them.
+        self.counted = {
+            *self.index_below,
+            *self.whole_below,
+            *ties.pickers,
+            *_turned(inputs),
+            *_turned({task_id: looked_at[task_id] for task_id in self.tied}),
         }
-        # Those of which others look at more than what is right before them.
-        self.counted = {*self.index_below, *self.whole_below, *ties.pickers, *others[1]}
         self.noted = self.counted | self.at_index.keys()
 
 
 def can_be_held(ties: Ties) -> bool:
     """Whether boards come to the right decisions for runs of a flow with these ties."""
-    return not (ties.setups or ties.teardowns or ties.beside or ties.units)
+    return not ties.units
 
 
 def _turned(looked_at: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
@@ -268,7 +275,7 @@ class Board:
         for below in (*of.whole_below.get(task_id, ()), *self._watchers.pop(task_id, ())):
             self._whole.add(below)
         if task_id in of.counted:
-            self._changed.update(of.below[task_id])
+            self._changed.update(of.below.get(task_id, ()))
 
     def decide(self) -> RunDecision:
         """What follows from the states now, as ``decide_run`` has it.
@@ -313,7 +320,7 @@ class Board:
                 has_moved = self._look_by_index(task_id, marks)
             else:
                 has_moved = self._look(task_id, marks)
-            for below in self._of.below[task_id] if has_moved else ():
+            for below in self._of.below.get(task_id, ()) if has_moved else ():
                 if place[below] not in seen:
                     seen.add(place[below])
                     heapq.heappush(waiting, place[below])
@@ -363,6 +370,7 @@ class Board:
         undecided, may_start = self._undecided.get(task_id), self._may_start[task_id]
         if not undecided:
             return False
+        is_tied, siblings = task_id in self._of.tied, self._of.mapped[task_id].siblings
         beside = run_outcome.added([self._own[one] for one in self._of.beside[task_id]])
         by_any = self._of.picking.by_any(self, task_id)
         known: dict[tuple[int, ...], Decision] = {}
@@ -371,8 +379,10 @@ class Board:
             if index not in undecided:
                 continue
             decision = worse(by_any, self._picked_at(task_id, index))
-            if decision is Decision.READY:
-                counts = self._counts_at(task_id, index, beside)
+            if decision is Decision.READY and is_tied:
+                decision = self._ruled(task_id, rule, index)
+            elif decision is Decision.READY:
+                counts = self._counts_at(task_id, index, beside, siblings)
                 ruled = known.get(counts)
                 if ruled is None:
                     ruled = known[counts] = readiness.decide(rule, run_outcome.as_counts(counts))
@@ -411,9 +421,24 @@ class Board:
             # Each instance follows its own index: what others of the group came to says nothing of it.
             return Decision.READY
         picked = self._of.picking.by_any(self, task_id)
-        if picked is not Decision.READY:
-            return picked
-        return readiness.decide(rule, run_outcome.as_counts(self._above[task_id]))
+        return picked if picked is not Decision.READY else self._ruled(task_id, rule)
+
+    def _ruled(self, task_id: str, rule: str, index: int = mapping.SUMMARY) -> Decision:
+        """What setups, the trigger rule and the scope of a teardown say, of one index or of all."""
+        of, ties = self._of, self._of.ties
+        if task_id not in of.tied:
+            return readiness.decide(rule, run_outcome.as_counts(self._above[task_id]))
+
+        def seen(above: Collection[str]) -> tuple[int, ...]:
+            if index == mapping.SUMMARY:
+                return run_outcome.added([self._own[one] for one in above])
+            own = of.at_index[task_id].intersection(above)
+            beside = run_outcome.added([self._own[one] for one in above if one not in own])
+            return self._counts_at(task_id, index, beside, own)
+
+        own_setups = ties.own_setups.get(task_id, ())
+        counts = seen([one for one in of.upstream[task_id] if one not in own_setups])
+        return run_outcome.ruled(ties, task_id, rule, counts, seen)
 
     def _is_expanded(self, task_id: str) -> bool:
         summary = self._known.get((task_id, mapping.SUMMARY))
@@ -427,10 +452,12 @@ class Board:
                 self._watchers.setdefault(picker, set()).add(task_id)
         return self._of.picking.by_index(self, task_id, index)
 
-    def _counts_at(self, task_id: str, index: int, beside: tuple[int, ...]) -> tuple[int, ...]:
-        """What the instance sees above it: of its own index in the group, and of all that is outside."""
+    def _counts_at(
+        self, task_id: str, index: int, beside: tuple[int, ...], together: Iterable[str]
+    ) -> tuple[int, ...]:
+        """What the instance sees of its own index of those in its group, and of what is beside them."""
         found = [*beside]
-        for one in self._of.mapped[task_id].siblings:
+        for one in together:
             known = self._known.get((one, index))
             if known is None:
                 self._watchers.setdefault(one, set()).add(task_id)
@@ -468,6 +495,8 @@ class Board:
             picked = self._of.picking.by_any(self, task_id)
             if picked is not Decision.READY:
                 return picked
+        if task_id in self._of.tied:
+            return self._ruled(task_id, rule)
         return readiness.decide(rule, run_outcome.as_counts(self._above[task_id]))
 
     def _gated(self, task_id: str) -> Decision | None:

@@ -14,7 +14,7 @@ from scheduler_app.rules.states import RunState, TaskState
 from scheduler_app.rules.ties import Ties, UnitState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from scheduler_app.rules.mapping import MappedTask
     from scheduler_app.rules.ties import Unit
@@ -277,10 +277,6 @@ class _Board:
             return UnitState.SUCCESS
         return UnitState.GIVEN_UP if unit.group_id in self.given_up else UnitState.FAILED
 
-    def has_ended(self, task_id: str, above: Iterable[str], index: int = mapping.SUMMARY) -> bool:
-        """Whether nothing of these tasks is unfinished, as this one sees them."""
-        return _have_ended(self.seen(task_id, above, index))
-
     def picked(self, task_id: str, index: int = mapping.SUMMARY) -> Decision:
         """What the tasks that pick say of the instance, or of all of the task."""
         if task_id not in self.ties.picked_by:
@@ -495,19 +491,30 @@ def _ruled(
     asked: tuple[str, tuple[int, ...]],
     index: int = mapping.SUMMARY,
 ) -> Decision:
-    """What setups, the trigger rule and the scope of a teardown say."""
     rule, counts = asked
-    ties = board.ties
+    return ruled(board.ties, task_id, rule, counts, lambda above: board.seen(task_id, above, index))
+
+
+def ruled(
+    ties: Ties,
+    task_id: str,
+    rule: str,
+    counts: Sequence[int],
+    seen: Callable[[Collection[str]], Sequence[int]],
+) -> Decision:
+    """What setups, the trigger rule and the scope of a teardown say.
+
+    ``counts`` are those of its direct upstream, without the setups of a teardown; ``seen`` gives the same of
+    any tasks.
+    """
     if rule != TriggerRule.ALWAYS and (above := ties.setups.get(task_id)):
-        decision = readiness.decide_setups(as_counts(board.seen(task_id, above, index)))
+        decision = readiness.decide_setups(as_counts(seen(above)))
         if decision is not Decision.READY:
             return decision
     setups = ties.own_setups.get(task_id, ())
-    decision = readiness.decide(
-        rule, as_counts(counts), as_counts(board.seen(task_id, setups, index))
-    )
+    decision = readiness.decide(rule, as_counts(counts), as_counts(seen(setups)))
     scope = ties.scopes.get(task_id, ())
-    if decision is Decision.READY and not board.has_ended(task_id, scope, index):
+    if decision is Decision.READY and scope and not _have_ended(seen(scope)):
         return Decision.WAIT
     return decision
 

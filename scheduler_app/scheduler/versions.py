@@ -32,7 +32,7 @@ class Version:
     upstream: dict[str, tuple[str, ...]]
     trigger_rules: dict[str, str]
     ties: Ties
-    graph: Graph | None  # where a board can keep its runs' readiness: without setups and units
+    graph: Graph | None  # where a board can keep its runs' readiness: without units
     mapped: dict[str, MappedTask]  # the tasks that are expanded, upstream first
     mapped_inputs: frozenset[str]  # the tasks whose results they map over
     pools: frozenset[str]

@@ -20,8 +20,11 @@ from scheduler_app.operations import clear, mark
 from scheduler_app.queries.scope import EVERYTHING
 from scheduler_app.queries.why import why_of
 from scheduler_app.rules.clear import Options
+from scheduler_app.rules.run_retry import RunRetryPolicy
 from scheduler_app.rules.states import TaskState
+from scheduler_app.scheduler.run_retries import begin_due
 from scheduler_app.scheduler.tick import Ticker
+from scheduler_app.scheduler.versions import Versions
 from tests.factories import make_job
 
 if TYPE_CHECKING:
@@ -355,12 +358,14 @@ class TestActs:
 
 def test_a_group_that_is_one_unit_picks_anew_in_its_next_attempt(world: World) -> None:
     run_id = run_of(world, all_or_nothing)
-    first = {"rows": [1, 2], "u.g.choose": ["u.g.a"], "never": None}
+    first = {"rows": [1, 2], "u.g.choose": ["u.g.a"]}
+    begun_anew = TaskInstance.objects.filter(task_id="u.g.choose", state="none", try_number=1)
     for _ in range(20):
         world.tick(run_id)
-        world.serve(results=first, failing=["u.g.a[1]"])
-        if "none" in {world.states_by_index(run_id).get(f"u.g.choose{n}") for n in ("", "[0]")}:
+        if begun_anew.exists():
             break
+        world.serve(results=first, failing=["u.g.a[1]"])
+    assert begun_anew.count() == 2
     assert TaskInstance.objects.get(run_id=run_id, task_id="out").state == "none"
     second = {"u.g.choose[0]": ["u.g.b"], "u.g.choose[1]": ["u.g.a", "u.g.b"]}
     assert world.play(run_id, results=second).state == "success"
@@ -368,6 +373,29 @@ def test_a_group_that_is_one_unit_picks_anew_in_its_next_attempt(world: World) -
     assert [found[f"u.g.a[{n}]"] for n in range(2)] == ["skipped", "success"]
     assert [found[f"u.g.b[{n}]"] for n in range(2)] == ["success", "success"]
     assert found["out"] == "success"
+    tries = TaskInstance.objects.filter(run_id=run_id, task_id="u.g.choose")
+    assert set(tries.values_list("try_number", flat=True)) == {2}
+
+
+def test_a_run_retry_takes_up_the_branch_that_failed_and_what_waited_for_it(world: World) -> None:
+    definition = two_ways.definition()
+    flow_row = world.flow(
+        "f",
+        definition.tasks,
+        groups=definition.groups,
+        run_retry=RunRetryPolicy(max_attempts=2, scope="failed"),
+    )
+    run_id = world.run(flow_row)
+    answers = {"rows": [1, 2], "g.choose[0]": ["g.a"]}
+    assert world.play(run_id, results=answers, failing=["g.choose[1]"]).state == "failed"
+    begun, _ = begin_due(
+        world.connection, leases=world.leases, terms=world.leases.terms(), versions=Versions()
+    )
+    assert begun == {run_id}
+    assert world.play(run_id, results={"g.choose": ["g.deep"]}).state == "success"
+    found = world.states_by_index(run_id)
+    assert [found[f"g.a[{n}]"] for n in range(2)] == ["success", "skipped"]
+    assert [found[f"g.deep.second[{n}]"] for n in range(2)] == ["skipped", "success"]
 
 
 class TestWhy:

@@ -90,7 +90,7 @@ class OfTheWholeRun:
 
 
 class OnABoard:
-    """The counters that are kept of a flow without ties but picks; they hear of what changed."""
+    """The counters that are kept of a flow without units; they hear of what changed."""
 
     def __init__(self, flow: FlowDefinition) -> None:
         self._board = Board(
@@ -118,21 +118,9 @@ class OnABoard:
         return self._board.decide()
 
 
-def with_picks_alone(flow: FlowDefinition) -> FlowDefinition:
-    """The flow without setups, teardowns and units."""
-    tasks = [
-        replace(
-            task,
-            role=Role.WORK,
-            fails_run=False,
-            trigger_rule=TriggerRule.ALL_SUCCESS
-            if task.role == Role.TEARDOWN
-            else task.trigger_rule,
-        )
-        for task in flow.tasks
-    ]
-    groups = [replace(group, retry=None) for group in flow.groups]
-    return FlowDefinition(flow_id=flow.flow_id, tasks=tuple(tasks), groups=tuple(groups))
+def without_units(flow: FlowDefinition) -> FlowDefinition:
+    """The flow in which no group is one unit."""
+    return replace(flow, groups=tuple(replace(group, retry=None) for group in flow.groups))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

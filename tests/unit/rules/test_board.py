@@ -116,7 +116,7 @@ def test_whatever_happens_a_board_decides_as_a_look_at_everything_does(
 
 @st.composite
 def flows_that_pick(draw: st.DrawFn) -> FlowDefinition:
-    """A flow with a mapped group, and tasks that pick in it, before and after it."""
+    """A flow with a mapped group, and tasks that pick, setups and teardowns in it, before and after it."""
     first = TaskDefinition(
         task_id="t0", picks=draw(st.sampled_from(("", "", "branch", "gate_all")))
     )
@@ -137,6 +137,7 @@ def flows_that_pick(draw: st.DrawFn) -> FlowDefinition:
                     st.sampled_from(["all_success"] * 5 + [*TriggerRule, "of_tomorrow"])
                 ),
                 picks=draw(st.sampled_from(("", "", "", *Picks))),
+                role=draw(st.sampled_from(("work", "work", "work", "setup", "teardown"))),
                 mapped=OVER if is_mapped else None,
             )
         )

@@ -28,7 +28,7 @@ from tests.unit.rules.slow_model import (
     flows,
     inside,
     instances_of,
-    with_picks_alone,
+    without_units,
 )
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_whatever_happens_in_whatever_order_it_decides_what_the_slow_model_decid
 ) -> None:
     flow, counts = data.draw(flows()), data.draw(COUNTS)
     if decider is OnABoard:
-        flow = with_picks_alone(flow)
+        flow = without_units(flow)
     story = Story(flow, counts, data.draw(CHANCES))
     asked, model = decider(flow), Model(flow)
     asked.tell(list(story.cells.values()))
