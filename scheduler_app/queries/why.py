@@ -258,7 +258,8 @@ def _picked(ti: Mapping[str, Any], definition: FlowDefinition | None) -> _Picked
     in_group = known.picked_by_index.get(ti["task_id"], frozenset())
     asked |= Q(task_id__in=[one for one in pickers if one not in in_group])
     found = TaskInstance.objects.filter(asked, run_id=ti["run_id"])
-    waits_for = list(found.filter(is_open=True).order_by("id").values_list("task_id", "map_index"))
+    open_ones = found.filter(is_open=True).order_by("task_id")
+    waits_for = list(open_ones.values_list("task_id", flat=True).distinct())
     ends: dict[str, dict[str, int]] = {}
     for task_id, state, number in (
         found.filter(is_open=False).values_list("task_id", "state").annotate(number=Count("id"))
@@ -280,21 +281,18 @@ def _picked(ti: Mapping[str, Any], definition: FlowDefinition | None) -> _Picked
     barred = [
         picker
         for picker, choices in said.items()
-        if picker not in {task_id for task_id, _ in waits_for}
+        if picker not in waits_for
         # One that failed might have let it through, and one that a person marked did.
-        and ends[picker].keys().isdisjoint(_BAD)
-        and ends[picker][TaskState.SUCCESS] == sum(number for _, number in choices)
+        and (of := ends.get(picker, {})).keys().isdisjoint(_BAD)
+        and of.get(TaskState.SUCCESS) == sum(number for _, number in choices)
         and all(ties.is_barred(known, above, ti["task_id"], picker, one) for one, _ in choices)
     ]
     several = mapped_tasks(definition).keys() - together
+    at = {one: why.named(one, ti["map_index"]) for one in together}
     return _Picked(
-        barred_by=tuple(
-            why.named(one, ti["map_index"] if one in together else None)
-            for one in barred
-            if one not in several
-        ),
+        barred_by=tuple(at.get(one, one) for one in barred if one not in several),
         barred_by_all=tuple(one for one in barred if one in several),
-        undecided_by=tuple(why.named(*one) for one in waits_for),
+        undecided_by=tuple(at.get(one, one) for one in waits_for),
     )
 
 
