@@ -6,14 +6,16 @@ import json
 import os
 import select
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from uuid import UUID
 
     from scheduler_app.worker.folder import WorkerFolder
+
+_written: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(slots=True)
@@ -32,9 +34,12 @@ class NotePipe:
         os.set_blocking(write_fd, False)
         return cls(read_fd, write_fd)
 
-    def write(self, **note: Any) -> None:
-        """The note is on its way; a full pipe drops it, and one too long to stay in one piece is none."""
-        line = json.dumps(note).encode() + b"\n"
+    def write(self, *, attempt: str = "", **note: Any) -> None:
+        """The note, of this attempt or of none, is on its way.
+
+        A full pipe drops it, and one too long to stay in one piece is none.
+        """
+        line = f"{attempt} {_written(note)}\n".encode()
         if len(line) > select.PIPE_BUF:
             return
         try:
@@ -42,8 +47,10 @@ class NotePipe:
         except OSError:  # full, or the main process is gone
             return
 
-    def read(self) -> Iterator[dict[str, Any]]:
-        """The notes that have arrived."""
+    def read(
+        self, *, is_past: Callable[[str], bool] = lambda attempt: False
+    ) -> Iterator[dict[str, Any]]:
+        """The notes that have arrived, without those of attempts that are past. Those of one name it."""
         try:
             while data := os.read(self.read_fd, 65536):
                 self._rest += data
@@ -51,7 +58,13 @@ class NotePipe:
             pass
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
-            yield json.loads(line)
+            attempt, _, text = line.decode().partition(" ")
+            if not attempt:
+                yield json.loads(text)
+            elif not is_past(
+                attempt
+            ):  # most are, when they are read: it is not worth a look at the rest
+                yield json.loads(text) | {"attempt": attempt}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 class Execution:
     """One delivery in the hands of a child. Moments are of the monotonic clock."""
 
-    attempt_id: UUID
+    key: str  # the attempt's id as text, by which it is looked up
     pid: int
     since: float
     limit_s: float | None = None  # its own time limit
@@ -73,6 +73,11 @@ class Execution:
     is_announced: bool = False  # pages were told that it runs
     known: Record | None = None  # what the database said of it then; it may lose its records
     is_pools: bool = False  # its pool alone tells of its end
+
+    @property
+    def attempt_id(self) -> UUID:
+        """Of the attempt that it executes."""
+        return UUID(self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,10 @@ class Witness:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work_forever, name="witness", daemon=True)
         self._notes: list[tuple[float, dict[str, Any]]] = []  # when read, and what it says
+        # Ids of attempts that ended here of late, and before that: notes about them say nothing any more.
+        self._past: set[str] = set()
+        self._long_past: set[str] = set()
+        self._past_until = time.monotonic() + NOTE_S
         self._waiting: set[int] = set()  # pids of children that wait for the database
         self.on_printed: Callable[[UUID, int], None] = lambda attempt_id, stored: None
 
@@ -126,15 +135,15 @@ class Witness:
         self._watch.add(pid)
         self.taken += 1
         execution = self._expected.get(pid)
-        if execution is None or str(execution.attempt_id) != attempt_id:
-            execution = Execution(UUID(attempt_id), pid, 0.0)
+        if execution is None or execution.key != attempt_id:
+            execution = Execution(attempt_id, pid, 0.0)
         execution.since, execution.is_pools = time.monotonic(), pool_tells
         self._executions[pid] = execution
         self._expected.pop(pid, None)  # last: other threads find it in one of the two
 
     def expects(self, pid: int, attempt_id: str) -> None:
         """The child goes on with the delivery by itself, perhaps before the event loop hears of it."""
-        self._expected[pid] = Execution(UUID(attempt_id), pid, time.monotonic())
+        self._expected[pid] = Execution(attempt_id, pid, time.monotonic())
 
     def expects_no_more(self, pid: int) -> None:
         """The delivery that the child was to go on with was taken out of its hands."""
@@ -238,7 +247,10 @@ class Witness:
 
     def _read_notes(self, now: float) -> None:
         """Notes are heeded; one about a delivery that the event loop has not told of yet waits."""
-        self._notes += [(now, note) for note in self._at.notes.read()]
+        if now >= self._past_until:
+            self._past_until = now + NOTE_S
+            self._past, self._long_past = set(), self._past
+        self._notes += [(now, note) for note in self._at.notes.read(is_past=self._is_past)]
         self._notes = [
             (read_at, note)
             for read_at, note in self._notes
@@ -251,15 +263,21 @@ class Witness:
             (self._waiting.add if note["waits"] else self._waiting.discard)(note["pid"])
             return True
         at_hand = self._executions.get(note["pid"]), self._expected.get(note["pid"])
-        execution = next((e for e in at_hand if e and str(e.attempt_id) == note["attempt"]), None)
+        execution = next((e for e in at_hand if e and e.key == note["attempt"]), None)
         if execution is None:
-            return False
+            return self._is_past(note["attempt"])
         if "claimed" in note:
             execution.known = execution.known or remembered(execution.attempt_id, note["claimed"])
             return True
         limit_s = execution.limit_s = note["limit_s"]
         execution.limit_at = None if limit_s is None else read_at + limit_s
         return True
+
+    def _is_past(self, attempt_id: str) -> bool:
+        """Whether the attempt has ended here, as far as is still known; the same may come again."""
+        if attempt_id not in self._past and attempt_id not in self._long_past:
+            return False
+        return all(each.key != attempt_id for each in self.executions())
 
     def _bury_the_dead(self, now: float) -> None:
         """Children that died and had time for their last word are buried with their executions."""
@@ -419,10 +437,11 @@ class Witness:
         if pid is None:
             return None
         execution = self._executions.get(pid)
-        if execution is None or str(execution.attempt_id) != attempt_id:
+        if execution is None or execution.key != attempt_id:
             return None
         if self._executions.pop(pid, None) is None:
             return None  # its thread was first
+        self._past.add(attempt_id)
         if execution.stop_why:
             self._at.folder.drop(execution.attempt_id, STOP)
         return execution

@@ -110,7 +110,9 @@ def test_many_exits_share_one_insert(
     for pid, (message, outcome) in enumerate(
         zip(messages, outcomes, strict=True), start=10_000_000
     ):
-        watching._executions[pid] = witness.Execution(message.attempt_id, pid, time.monotonic())
+        watching._executions[pid] = witness.Execution(
+            str(message.attempt_id), pid, time.monotonic()
+        )
         watching.returned(pid, str(message.attempt_id), outcome)
     wait_until(lambda: sum(batches) == 5)
     assert len(batches) <= 2
@@ -370,3 +372,17 @@ def test_what_was_taken_out_of_a_childs_hands_is_not_expected_any_more(
     watching.expects_no_more(os.getpid())
     assert watching.executions() == []
     assert not watching.still_executes(expected)
+
+
+def test_notes_of_what_has_ended_are_not_kept(
+    workshop: Workshop, watching: witness.Witness
+) -> None:
+    past, coming = str(uuid.uuid4()), str(uuid.uuid4())
+    for _ in range(2):  # the same attempt may come twice
+        watching.accepted(os.getpid(), past, pool_tells=True)
+        workshop.station.notes.write(pid=os.getpid(), attempt=past, limit_s=7.0)
+        wait_until(lambda: watching.executions()[0].limit_s == 7.0)
+        watching.returned(os.getpid(), past, Outcome(what="refused"))
+    for attempt in (past, coming):
+        workshop.station.notes.write(pid=os.getpid(), attempt=attempt, limit_s=7.0)
+    wait_until(lambda: [note["attempt"] for _, note in watching._notes] == [coming])

@@ -20,7 +20,7 @@ def test_notes_arrive_in_order_and_once() -> None:
 
 def test_half_a_note_waits_for_its_other_half() -> None:
     notes = NotePipe.open()
-    os.write(notes.write_fd, b'{"pid": 1, ')
+    os.write(notes.write_fd, b' {"pid": 1, ')
     assert list(notes.read()) == []
     os.write(notes.write_fd, b'"waits": false}\n')
     assert list(notes.read()) == [{"pid": 1, "waits": False}]
@@ -33,3 +33,14 @@ def test_a_full_pipe_never_blocks_a_child() -> None:
     read = list(notes.read())
     assert 0 < len(read) < 5000
     assert read[0] == {"pid": 0, "waits": True}
+
+
+def test_notes_of_past_attempts_are_left_out() -> None:
+    notes = NotePipe.open()
+    for attempt in ("a", "b"):
+        notes.write(pid=1, attempt=attempt, limit_s=1.5)
+    notes.write(pid=1, waits=False)
+    assert list(notes.read(is_past=lambda attempt: attempt == "a")) == [
+        {"pid": 1, "attempt": "b", "limit_s": 1.5},
+        {"pid": 1, "waits": False},
+    ]
