@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
-from scheduler_app.models import standing
+from scheduler_app.models import laws, standing
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import (
     Standing,
@@ -108,9 +108,10 @@ class Attempt(Standing):
             ),
             models.CheckConstraint(
                 condition=Q(
-                    state="ended", is_live=False, outcome__isnull=False, ended_at__isnull=False
+                    laws.says("is_live", "state", false=["ended"], true=["issued", "running"]),
+                    laws.same(laws.is_null("outcome"), F("is_live")),
                 )
-                | Q(state__in=["issued", "running"], is_live=True, outcome__isnull=True),
+                & (Q(is_live=True) | Q(ended_at__isnull=False)),
                 name="attempt_ended_has_outcome",
             ),
         ]

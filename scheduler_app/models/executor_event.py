@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.lookups import Exact
 
-from scheduler_app.models import standing
+from scheduler_app.models import laws, standing
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import (
     Standing,
@@ -56,8 +57,7 @@ class ExecutorEvent(Standing):
             standing_complete("executor_event"),
             models.UniqueConstraint(fields=["dedupe_key"], name="executor_event_dedupe"),
             models.CheckConstraint(
-                condition=Q(verdict="pending", judged_at__isnull=True)
-                | (~Q(verdict="pending") & Q(judged_at__isnull=False)),
+                condition=laws.same(Exact(F("verdict"), "pending"), laws.is_null("judged_at")),
                 name="executor_event_judged_when_verdict",
             ),
         ]

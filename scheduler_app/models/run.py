@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from scheduler_app.models import standing
+from scheduler_app.models import laws, standing
 from scheduler_app.models.flow import Flow, FlowVersion
 from scheduler_app.models.standing import (
     Standing,
@@ -72,9 +72,14 @@ class Run(Standing):
             ),
             models.CheckConstraint(
                 condition=Q(
-                    state__in=["success", "failed"], ended_at__isnull=False, is_active=False
-                )
-                | Q(state__in=["queued", "running"], ended_at__isnull=True, is_active=True),
+                    laws.says(
+                        "is_active",
+                        "state",
+                        false=["success", "failed"],
+                        true=["queued", "running"],
+                    ),
+                    laws.same(laws.is_null("ended_at"), F("is_active")),
+                ),
                 name="run_ended_when_terminal",
             ),
         ]

@@ -8,6 +8,8 @@ from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
 
+from scheduler_app.models import laws
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -44,9 +46,10 @@ class Standing(models.Model):
 
 def standing_complete(table: str) -> models.CheckConstraint:
     """All of code, time and detail are set, or none: a filtered row always says why."""
-    none = Q(filter_code__isnull=True, filtered_at__isnull=True, filter_detail__isnull=True)
-    every = Q(filter_code__isnull=False, filtered_at__isnull=False, filter_detail__isnull=False)
-    return models.CheckConstraint(condition=none | every, name=f"{table}_standing_complete")
+    return models.CheckConstraint(
+        condition=laws.all_or_none("filter_code", "filtered_at", "filter_detail"),
+        name=f"{table}_standing_complete",
+    )
 
 
 def filtered_index(table: str, *carried: str) -> models.Index:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Case, F, Q, When
 
-from scheduler_app.models import standing
+from scheduler_app.models import laws, standing
 from scheduler_app.models.run import Run
 from scheduler_app.models.standing import (
     Standing,
@@ -87,22 +87,14 @@ class TaskInstance(Standing):
                 fields=["run", "task_id", "map_index"], name="task_instance_unique"
             ),
             models.CheckConstraint(
-                condition=Q(
-                    state__in=["success", "failed", "skipped", "upstream_failed", "removed"],
-                    is_open=False,
-                )
-                | Q(
-                    state__in=[
-                        "none",
-                        "scheduled",
-                        "queued",
-                        "running",
-                        "restarting",
-                        "deferred",
-                        "up_for_retry",
-                        "up_for_reschedule",
+                condition=laws.says(
+                    "is_open",
+                    "state",
+                    false=["success", "failed", "skipped", "upstream_failed", "removed"],
+                    true=[
+                        *("none", "scheduled", "queued", "running", "restarting", "deferred"),
+                        *("up_for_retry", "up_for_reschedule"),
                     ],
-                    is_open=True,
                 ),
                 name="task_instance_open_unless_terminal",
             ),
