@@ -120,7 +120,7 @@ class Attempt(Standing):
                 *("attempt", "run", "ti", "shard", "task_id", "map_index", "kind"),
                 *("outcome", "issued_at", "ended_at"),
             ),
-            filtered_at_index("attempt", "run", "id", "shard"),
+            filtered_at_index("attempt", "run", "id", "shard", "task_id", "ti"),
             times_index(
                 *("attempt", "issued_at", "started_at", "ended_at"),
                 finds={

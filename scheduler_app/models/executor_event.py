@@ -66,7 +66,7 @@ class ExecutorEvent(Standing):
                 *("executor_event", "run", "ti_id", "shard", "task_id", "kind", "verdict"),
                 "received_at",
             ),
-            filtered_at_index("executor_event", "run", "id", "shard"),
+            filtered_at_index("executor_event", "run", "id", "shard", "task_id", "ti_id"),
             times_index(
                 *("executor_event", "received_at"),
                 finds={

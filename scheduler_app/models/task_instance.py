@@ -104,7 +104,7 @@ class TaskInstance(Standing):
                 *("task_instance", "run", "shard", "task_id", "map_index"),
                 "ended_state",
             ),
-            filtered_at_index("task_instance", "run", "id", "shard"),
+            filtered_at_index("task_instance", "run", "id", "shard", "task_id"),
             times_index(
                 *("task_instance", "queued_at", "started_at", "ended_at"),
                 finds={

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from django.db.models import Q
 
 from scheduler_app.models import Attempt, FlowVersion, Run, TakeOverItem, TriggeredRun
+from scheduler_app.queries import record_ids, shown
 from scheduler_app.queries import reviewed as reviewed_marks
-from scheduler_app.queries import shown
 from scheduler_app.queries.group_tasks import tasks_of
 from scheduler_app.queries.list_filter import Lens, ListFilter
 from scheduler_app.queries.parameters import (
@@ -838,9 +838,11 @@ def _possibly_doubled(values: tuple[str, ...]) -> Q:
 
 
 def _reviewed_records(states: tuple[str, ...]) -> Q:
-    kept = reviewed_marks.keep(reviewed_marks.OF_RECORD, states)
-    # What is current is marked by nobody, and need not be looked at.
-    return kept & Q(filter_code__isnull=False) if states == ("yes",) else kept
+    if states != ("yes",):
+        return reviewed_marks.keep(reviewed_marks.OF_RECORD, states)
+    # What is current is marked by nobody, and of the others few are: the marks tell which.
+    marked = record_ids.told_by(record_ids.REVIEWED, with_jobs=True)
+    return marked & Q(filter_code__isnull=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -850,6 +852,11 @@ class RecordFilter(ListFilter):
     ORDERS: ClassVar[tuple[str, ...]] = ("filtered_at", "at", "key")
     ORDER_DEFAULT: ClassVar[str] = "-filtered_at"
     ORDER_BESIDE_CURRENT: ClassVar[str] = "-at"  # which have no other time
+    # Parameters whose columns the indexes over the times of what was set aside have, and what belongs to runs.
+    IN_INDEX: ClassVar[frozenset[str]] = frozenset(
+        {"noun", "flow_id", "run_id", "run", "ti", "task_id", "shard", "at_gte", "at_lte"}
+    )
+    OF_RUNS: ClassVar[frozenset[str]] = frozenset({"flow_id", "run_id", "run", "ti", "task_id"})
 
     noun: tuple[str, ...] = field(default=(), metadata=choice_of("noun", NOUNS_WITH_STANDING))
     flow_id: tuple[str, ...] = field(default=(), metadata=text_by(_records_of_flows))
@@ -879,6 +886,12 @@ class RecordFilter(ListFilter):
         if self.flow_id:
             return _RecordsInRuns(**given), _RecordsBesideRuns(**given)
         return (self,)
+
+    @property
+    def is_told_by_index(self) -> bool:
+        """As of every list: of runs, flows and tasks, unless it asks for more."""
+        asked = self.narrowing()
+        return bool(asked & self.OF_RUNS) and asked <= self.IN_INDEX
 
     def counted_parts(self) -> tuple[ListFilter, ...]:
         """Of a flow: noun by noun, first those of which there are most.

@@ -175,7 +175,7 @@ class Noun(Generic[RowT]):
     # Which of the rows, by which column of an index, tell how far back the newest few of all reach; where
     # it is not the newest by the key.
     newest_by: Callable[[ListFilter], tuple[Q, str]] | None = None
-    # Of lists in parts: columns that tell where a row is, and which rows those of a table of the given name with
+    # Of what belongs to runs or flows: columns that tell where a row is, and which rows those of a table of the given name with
     # them are. Of many rows that an index tells of, only those of the page are then read.
     by_ids: tuple[tuple[str, ...], Callable[[str], Q]] | None = None
     # A comparison of such a time with a value, in words that an index serves.
@@ -485,10 +485,11 @@ def _ways(noun: Noun[Any], asked: ListFilter, by: paging.Ordering) -> tuple[_Way
     # Current rows have no time at which they were set aside.
     if by.column == "filtered_at" and asked.filtered is not Lens.ONLY:
         return (_Way.SORTED,)
-    if by.column == "filtered_at" and by.is_descending and len(asked.parts()) == 1:
-        return (_Way.PLAIN,)  # as the indexes over it have it
-    if by.column == "filtered_at" and by.is_descending and noun.by_ids is not None:
-        return (_Way.BY_IDS,)
+    if by.column == "filtered_at" and by.is_descending:
+        if noun.by_ids is not None and (asked.is_told_by_index or len(asked.parts()) > 1):
+            return (_Way.BY_IDS,)
+        if len(asked.parts()) == 1:
+            return (_Way.PLAIN,)  # as the indexes over it have it
     if newest.is_timed(noun.model, by.column):
         return (_Way.NARROWED, _Way.REST) if by.is_nullable else (_Way.NARROWED,)
     if by.column == noun.key and newest.bounds_an_interval(noun.model, asked.narrowing()):

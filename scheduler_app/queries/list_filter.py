@@ -129,6 +129,11 @@ class ListFilter:
         is_narrowed = bool(asked or (self.why and self.filtered is Lens.ONLY))
         return self.filtered is not Lens.CURRENT and is_narrowed and asked <= self.KNOWN_ASIDE
 
+    @property
+    def is_told_by_index(self) -> bool:
+        """Whether an index in the order of the times of what was set aside tells alone what it keeps of that."""
+        return False
+
     def apart(self) -> tuple[ListFilter, ...]:
         """The halves that it shows, each by itself."""
         if self.filtered is not Lens.ALL:

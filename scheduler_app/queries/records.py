@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connection
-from django.db.models import BooleanField, CharField, F, OuterRef, Q, Subquery
-from django.db.models.expressions import RawSQL
+from django.db.models import CharField, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from scheduler_app.models import Counter, Ghost, Record, Run
 from scheduler_app.models.record import NUMBER_LENGTH, NUMBERED, with_keys
-from scheduler_app.queries import lens, reviewed
+from scheduler_app.queries import lens, record_ids, reviewed
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import errors, visibility
 from scheduler_app.rules.leadership import FAIL_OVERS, Cause
@@ -84,23 +83,6 @@ def _implied(asked: ListFilter, compare: str, value: object) -> Q:
     return {Lens.CURRENT: current, Lens.ONLY: aside}.get(asked.filtered, current | aside)
 
 
-def _with_ids_of(k: str) -> Q:
-    """The records of the rows of ``k``, with their nouns, numbers and ids, found by the ids of their tables."""
-    found = _any_of(k, visibility.ATTEMPT, "attempt_id", "record_id::uuid")
-    for noun in NUMBERED:
-        found |= _any_of(k, noun, "number", "number")
-    # Nothing in parts is a job, the one noun that is left.
-    return found | _any_of(k, visibility.FLOW, "record_id", "record_id")
-
-
-def _any_of(k: str, noun: str, column: str, told: str) -> Q:
-    # As a list, which is made before: within an OR, an index is asked for none of a subquery's rows.
-    ids = f"ARRAY(SELECT {told} FROM {k} WHERE noun = '{noun}')"  # noqa: S608 - names of ours
-    return Q(noun=noun) & Q(
-        RawSQL(f"record.{column} = ANY({ids})", (), output_field=BooleanField())  # noqa: S611 - likewise
-    )
-
-
 NOUN: Final = lens.Noun(
     name="records",
     model=Record,
@@ -116,7 +98,8 @@ NOUN: Final = lens.Noun(
     key="key",
     newest_by=_newest_by,
     implied=_implied,
-    by_ids=(("noun", "number", "record_id"), _with_ids_of),
+    # No job belongs to a run or a flow.
+    by_ids=(("noun", "record_id"), partial(record_ids.told_by, with_jobs=False)),
 )
 
 
@@ -198,7 +181,7 @@ def _summing(
     Where both are of the same time, and of runs, one statement, which finds the records once.
     """
     every = _rows(scope)
-    is_of_runs = bool(asked.narrowing() & _OF_RUNS)
+    is_of_runs = bool(asked.narrowing() & asked.OF_RUNS)
     begins = asked.at_gte or since  # of what is looked at for sources
     is_one = is_of_runs and begins >= since
     columns = ("record_id" if is_of_runs else "hostname", *_SOURCED)
@@ -239,7 +222,6 @@ def _summing(
     )
 
 
-_OF_RUNS: Final = frozenset({"flow_id", "run_id", "run"})
 # With the number of the record, all that the indexes over the times of filtered records know: those of a
 # flow's runs are found among many others without a look at any of them.
 _TIMED: Final = ("filtered_at", "filter_code")
