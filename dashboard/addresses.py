@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
@@ -28,9 +30,16 @@ PLACE_IN_LIST: Final = ("cursor",)  # means nothing once anything else changes
 
 def is_lens_on(request: HttpRequest) -> bool:
     """Whether this address shows filtered records."""
-    if "filtered" in request.GET:
-        return request.GET["filtered"] in LENS_ON
-    return bool(request.GET.get("why"))
+    return _is_lens_on(request.META.get("QUERY_STRING", ""), request.GET.encoding)
+
+
+@lru_cache(maxsize=1024)
+def _is_lens_on(asked: str, encoding: str) -> bool:
+    """As ``is_lens_on``; each link of a long list asks for it."""
+    given = QueryDict(asked, encoding=encoding)
+    if "filtered" in given:
+        return given["filtered"] in LENS_ON
+    return bool(given.get("why"))
 
 
 def changed(request: HttpRequest, changes: Mapping[str, object]) -> str:
@@ -82,6 +91,22 @@ def _encoded(given: tuple[tuple[str, str], ...], is_on: bool) -> str:
     if is_on:
         parameters.setdefault("filtered", Lens.ALL.value)
     return f"?{urlencode(parameters, safe=',:', quote_via=quote)}" if parameters else ""
+
+
+def address_of(name: str, record_id: object) -> str:
+    """The address of the page of the record with this id; a number or a UUID may be given as text."""
+    if isinstance(record_id, str):
+        if record_id.isdecimal():
+            return address(name, int(record_id))
+        if _WRITTEN_UUID.fullmatch(record_id):
+            before, after = _around_uuid(name)
+            return f"{before}{record_id}{after}"
+        with suppress(ValueError):
+            return address(name, UUID(record_id))
+    return address(name, record_id)
+
+
+_WRITTEN_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def address(name: str, *args: object) -> str:

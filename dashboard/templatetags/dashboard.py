@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django import template
@@ -17,7 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.acts import subjects
-from dashboard.addresses import address, carried, changed, is_lens_on
+from dashboard.addresses import address, address_of, carried, changed, is_lens_on
 from dashboard.markdown import rendered
 from dashboard.pictures import WORST_FIRST, worst_of
 from scheduler_app.queries import nouns
@@ -213,18 +212,9 @@ def record_link(context: Context, noun: str, record_id: object, **parameters: ob
         return reverse("dashboard:job_list") + carried(
             context["request"], {"id": record_id, "filtered": "1"}
         )
-    return address(f"dashboard:{PAGE_OF[noun]}", _read_id(record_id)) + carried(
+    return address_of(f"dashboard:{PAGE_OF[noun]}", record_id) + carried(
         context["request"], parameters
     )
-
-
-def _read_id(record_id: object) -> object:
-    """The id as what it is, a number or a UUID, if it is one."""
-    text = str(record_id)
-    try:
-        return int(text) if text.isdecimal() else UUID(text)
-    except ValueError:
-        return record_id
 
 
 @register.simple_tag(takes_context=True)
@@ -322,8 +312,10 @@ def sort(context: Context, listing: Listing[Any], column: str, label: str) -> st
     if not listing.counts.exact and not nouns.is_in_order(type(asked), column):
         return label
     now = asked.ordered_by
-    following = column if now == f"-{column}" else f"-{column}"
-    arrow = {column: " ↑", f"-{column}": " ↓"}.get(now, "")
+    # As the list says it: of what was set aside, two columns are the same.
+    up, down = (asked.evolve(order=order).ordered_by for order in (column, f"-{column}"))
+    following = column if now == down else f"-{column}"
+    arrow = {up: " ↑", down: " ↓"}.get(now, "")
     href = changed(context["request"], {"order": following})
     return format_html('<a class="sort" href="{}">{}{}</a>', href, label, arrow)
 

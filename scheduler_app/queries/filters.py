@@ -845,6 +845,9 @@ def _reviewed_records(states: tuple[str, ...]) -> Q:
     return marked & Q(filter_code__isnull=False)
 
 
+_OF_ASIDE = {"at": "filtered_at", "-at": "-filtered_at"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter(ListFilter):
     """Which records of any noun."""
@@ -940,7 +943,9 @@ class RecordFilter(ListFilter):
     def ordered_by(self) -> str:
         """As of every list; beside current records, by when each came."""
         alone = self.filtered is Lens.ONLY
-        return self.order or (self.ORDER_DEFAULT if alone else self.ORDER_BESIDE_CURRENT)
+        asked = self.order or (self.ORDER_DEFAULT if alone else self.ORDER_BESIDE_CURRENT)
+        # Of what was set aside both are the same time, and its tables have it in this word.
+        return _OF_ASIDE.get(asked, asked) if alone else asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

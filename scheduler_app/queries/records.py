@@ -16,6 +16,7 @@ from scheduler_app.queries import lens, record_ids, reviewed
 from scheduler_app.queries.list_filter import Lens
 from scheduler_app.rules import errors, visibility
 from scheduler_app.rules.leadership import FAIL_OVERS, Cause
+from scheduler_app.rules.states import AttemptKind, RunType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,10 +71,17 @@ def _newest_by(asked: ListFilter) -> tuple[Q, str]:
     """Which records, in which order of an index, tell how far back the newest few of all reach."""
     if asked.filtered is Lens.ONLY:
         return Q(), "filtered_at"  # each table has an index over what was set aside, by time
-    nouns = getattr(asked, "noun", ()) or (visibility.ATTEMPT,)
+    nouns = getattr(asked, "noun", ()) or (_most_of(getattr(asked, "kind", ())),)
     if visibility.ATTEMPT in nouns:
         return Q(noun=visibility.ATTEMPT), "attempt_id"  # time-ordered ids
     return Q(noun=next((noun for noun in nouns if noun in NUMBERED), nouns[0])), "number"
+
+
+def _most_of(kinds: Sequence[str]) -> str:
+    """The noun of which there are most among records of these kinds."""
+    if not kinds or {*kinds} & {*map(str, AttemptKind)}:
+        return visibility.ATTEMPT
+    return visibility.RUN if {*kinds} & {*map(str, RunType)} else visibility.EXECUTOR_EVENT
 
 
 def _implied(asked: ListFilter, compare: str, value: object) -> Q:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +58,27 @@ def test_the_explorer_lists_what_is_filtered_of_every_kind(scene: Scene, reader:
     assert len(page.rows()) == len(page.filtered_rows()) == counts.filtered
     kinds = {str(row.get("id")).split(":")[0] for row in page.rows()}
     assert kinds >= {"attempt", "executor_event", "job"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "arrow", "other"),
+    [
+        ("", "↓", "order=at"),
+        ("?order=-at", "↓", "order=at"),
+        ("?order=at", "↑", "order=-at"),
+        ("?filtered=1&order=at", "↑", "order=-at"),
+        ("?filtered=1", "↓", "order=at"),
+    ],
+)
+@pytest.mark.usefixtures("scene")
+def test_the_heading_of_the_time_turns_the_order_round(
+    reader: Client, asked: str, arrow: str, other: str
+) -> None:
+    text = reader.get(f"/filtered/{asked}").content.decode()
+    ((href, shown),) = re.findall(r'<a class="sort" href="([^"]*)">Set aside ([↑↓])</a>', text)
+    assert shown == arrow
+    assert html.unescape(href).removeprefix("?").split("&")[-1] == other
+    assert reader.get(f"/filtered/{html.unescape(href)}").status_code == 200
 
 
 def test_in_context_the_current_records_are_listed_too(scene: Scene, reader: Client) -> None:
