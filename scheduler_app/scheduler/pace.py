@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 SEEN_FOR_S: Final = 0.5  # deliveries of so long say how fast a queue is
 LEARNED_AFTER_S: Final = 0.1  # of deliveries in a row
+LATELY_S: Final = 0.1  # of them say how fast a queue has become
 GROWN_MAX: Final = (
     64  # deliveries that may wait where nothing but an empty queue says that it is fast
 )
@@ -61,14 +63,26 @@ class Pace:
         """
         if not self._issued or self._clock() - self._issued[0][0] < LEARNED_AFTER_S:
             return 0.0
+        lately = self._lately()
         return min(
             (
-                max(0, self._waiting[queue] - children) * SEEN_FOR_S / self._rates[queue]
-                if self._rates[queue]
+                max(0, self._waiting[queue] - children) / rate
+                if (rate := max(self._rates[queue] / SEEN_FOR_S, lately[queue] / LATELY_S))
                 else 0.0
                 for queue, children in free.items()
             ),
             default=0.0,
+        )
+
+    def _lately(self) -> Counter[str]:
+        """What was issued in the last moments: where a pace has just grown, this says so first."""
+        oldest = self._clock() - LATELY_S
+        return sum(
+            (
+                counts
+                for _, counts in takewhile(lambda one: one[0] >= oldest, reversed(self._issued))
+            ),
+            Counter(),
         )
 
     def places(self, queue: str) -> int:

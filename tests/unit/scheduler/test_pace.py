@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from scheduler_app.scheduler.pace import GROWN_MAX, LEAD_S, LEARNED_AFTER_S, SEEN_FOR_S, Pace
+import pytest
+
+from scheduler_app.scheduler.pace import (
+    GROWN_MAX,
+    LATELY_S,
+    LEAD_S,
+    LEARNED_AFTER_S,
+    SEEN_FOR_S,
+    Pace,
+)
 
 
 class Clock:
@@ -59,11 +68,27 @@ def test_what_waits_lasts_as_long_as_it_took_to_issue_as_much() -> None:
     pace.issued(["default"] * 100 + ["slow"])
     assert pace.lasts_s({"default": 2}) == 0.0  # nobody knows yet
     clock.now += LEARNED_AFTER_S + 0.01
-    assert pace.lasts_s({"default": 2}) == 120 * SEEN_FOR_S / 100
+    assert pace.lasts_s({"default": 2}) == pytest.approx(120 * SEEN_FOR_S / 100)
     # The emptiest of them says when to look again, and one whose workers are free is empty.
     assert pace.lasts_s({"default": 2, "slow": 1}) == 0.0
     assert pace.lasts_s({"default": 125}) == 0.0
     assert pace.lasts_s({"unknown": 5}) == 0.0
     assert pace.lasts_s({}) == 0.0
     pace.found({"default": 12})
-    assert pace.lasts_s({"default": 2}) == 10 * SEEN_FOR_S / 100
+    assert pace.lasts_s({"default": 2}) == pytest.approx(10 * SEEN_FOR_S / 100)
+
+
+def test_a_pace_that_has_just_grown_is_believed_at_once() -> None:
+    """Else what waits seems to last for long, and is gone long before the next look."""
+    clock = Clock()
+    pace = Pace(clock)
+    pace.issued(["default"] * 10)
+    clock.now += SEEN_FOR_S - 0.05
+    pace.issued(["default"] * 80)
+    pace.found({"default": 42})
+    assert pace.lasts_s({"default": 2}) == pytest.approx(40 * LATELY_S / 80)
+    # Where it has slackened, what was seen before still says how fast the workers can be.
+    clock.now += LATELY_S + 0.01
+    pace.issued(["default"])
+    pace.found({"default": 42})
+    assert pace.lasts_s({"default": 2}) == pytest.approx(40 * SEEN_FOR_S / 81)
