@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.rows import dict_row
 
-from tests.benchmarks import baselines, processes
+from tests.benchmarks import baselines, doors, processes
 from tests.stack import wait_for
 
 if TYPE_CHECKING:
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
     from tests.benchmarks.baselines import Baselines
     from tests.stack import Stack
 
-DOORS: Final = 4  # callers of the API at a time
 LOOK_EVERY_S: Final = 0.1  # what is measured is told by the database's clock
 SETTLE_S: Final = 1.0
 FLOW_WITHIN_S: Final = 120.0
@@ -50,31 +44,6 @@ class Timed:
     def cpu_ms(self) -> float:
         """CPU of one task, over all processes."""
         return self.cpu_s * 1000 / self.tasks
-
-
-class Door:
-    """One connection to the API."""
-
-    def __init__(self, stack: Stack) -> None:
-        where = urlsplit(stack.url)
-        self._connection = HTTPConnection(str(where.hostname), where.port, timeout=20)
-        self._headers = {
-            "Content-Type": "application/json",
-            "Authorization": f"Bearer {stack.token}",
-        }
-
-    def trigger(self, flow_id: str, body: dict[str, Any]) -> int:
-        """The number of a new run. Fails where the API makes none."""
-        path = f"/api/v1/flows/{flow_id}/runs/"
-        self._connection.request("POST", path, json.dumps(body), self._headers)
-        with self._connection.getresponse() as answer:
-            said = json.load(answer)
-        assert answer.status == 201, f"{answer.status}: {said}"
-        return int(said["id"])
-
-    def close(self) -> None:
-        """The connection is closed."""
-        self._connection.close()
 
 
 class Bench:
@@ -136,20 +105,7 @@ class Bench:
 
         Each keeps its connection from call to call, as a program does that triggers many runs.
         """
-        with ExitStack() as ending:
-            doors: SimpleQueue[Door] = SimpleQueue()
-            for _ in range(min(DOORS, number)):
-                doors.put(ending.enter_context(closing(Door(self.stack))))
-
-            def trigger(_: int) -> int:
-                door = doors.get()
-                try:
-                    return door.trigger(flow_id, body)
-                finally:
-                    doors.put(door)
-
-            with ThreadPoolExecutor(DOORS) as callers:
-                return [*callers.map(trigger, range(number))]
+        return doors.trigger(self.stack, flow_id, body, number)
 
     def runs_by_one_call(self, flow_id: str, number: int) -> list[int]:
         """So many runs exist, all triggered by one call of the API."""

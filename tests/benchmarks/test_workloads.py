@@ -96,12 +96,12 @@ def test_w2_ordered(bench: Bench, table: list[Row], width: int, rounds: int) -> 
 
 
 def test_w3_forty_runs(bench: Bench, table: list[Row]) -> None:
-    timed = [bench.through(lambda: bench.runs("chain_5", 40)) for _ in range(4)][1:]
+    timed = [bench.through(lambda: bench.runs("chain_5", 40)) for _ in range(7)][2:]
     table.append(_rate_row("W3", "40 runs of a 5-task chain at once, 40 calls", bench, timed))
 
 
 def test_w3_forty_runs_by_one_call(bench: Bench, table: list[Row]) -> None:
-    timed = [bench.through(lambda: bench.runs_by_one_call("chain_5", 40)) for _ in range(4)][1:]
+    timed = [bench.through(lambda: bench.runs_by_one_call("chain_5", 40)) for _ in range(7)][2:]
     table.append(_rate_row("W3", "40 runs of a 5-task chain at once, one call", bench, timed))
 
 
