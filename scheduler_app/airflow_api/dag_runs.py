@@ -124,7 +124,8 @@ class DagRunList(AirflowView):
             )
         except Conflict as error:
             return duplicate(str(error))
-        return Response(shapes.dag_run(runs.one(self.scope, run.id)))
+        row = runs.just_triggered(run.new, run.created, version=run.version)
+        return Response(shapes.dag_run(row))
 
 
 class DagRunDetail(AirflowView):

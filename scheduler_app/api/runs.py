@@ -168,9 +168,8 @@ class RunListOfFlow(RunList):
         with _of_flow(self.scope, flow_id):
             body = bodies.checked(RunRequestSerializer, request)
             run = trigger_run(flow_id=flow_id, actor=request.user.get_username(), **body)
-        return Response(
-            line(RunSerializer, runs.one(self.scope, run.id)), status=HTTPStatus.CREATED
-        )
+        row = runs.just_triggered(run.new, run.created, version=run.version)
+        return Response(line(RunSerializer, row), status=HTTPStatus.CREATED)
 
 
 @contextmanager

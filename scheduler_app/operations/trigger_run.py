@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from scheduler_app.processes.new_runs import FlowNow
-    from scheduler_app.transitions.run import NewRun
+    from scheduler_app.transitions.run import Created, NewRun
 
 RUNS_MAX: Final = 1000  # of one call: they are made in one transaction
 
@@ -29,10 +29,21 @@ _notices = Notices(settings.CACHE_URL)
 
 
 class Triggered(NamedTuple):
-    """A run that was made."""
+    """A run that was made: what was asked for, and what the database made of it."""
 
-    id: int
-    run_key: str
+    new: NewRun
+    created: Created
+    version: int  # its number within the flow
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return self.created.id
+
+    @property
+    def run_key(self) -> str:
+        """Its text within its flow."""
+        return self.new.run_key
 
 
 def trigger_run(
@@ -109,7 +120,7 @@ def _create(
     told: Callable[[int, InvalidInput | Conflict], InvalidInput | Conflict],
 ) -> list[Triggered]:
     """The runs, made and noted. Raises ``Conflict``, as ``told``, where one of its id exists already."""
-    ids: list[int | None] = [None] * len(new)
+    made: list[Created | None] = [None] * len(new)
     places = list(range(len(new)))
     while places:
         found = create_asked_runs(
@@ -118,9 +129,9 @@ def _create(
             definition=flow.definition,
             asked=[wanted[place].get("conf") or {} for place in places],
         )
-        for place, run_id in zip(places, found, strict=True):
-            ids[place] = run_id
-            if run_id is not None:
+        for place, one in zip(places, found, strict=True):
+            made[place] = one
+            if one is not None:
                 continue
             if wanted[place].get("run_id") is None:
                 # Somebody else asked in the same microsecond: it is called by a later one.
@@ -129,11 +140,11 @@ def _create(
                 continue
             message = f"flow {flow.flow_id!r} has a run {new[place].run_key!r} already; choose another run_id"
             raise told(place, Conflict(message, field="run_id"))
-        places = [place for place in places if ids[place] is None]
+        places = [place for place in places if made[place] is None]
     return [
-        Triggered(run_id, one.run_key)
-        for run_id, one in zip(ids, new, strict=True)
-        if run_id is not None
+        Triggered(of_one, created, flow.version)
+        for of_one, created in zip(new, made, strict=True)
+        if created is not None
     ]
 
 

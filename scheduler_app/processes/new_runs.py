@@ -33,6 +33,7 @@ class FlowNow:
     flow_id: str
     shard: int
     version_id: int
+    version: int  # its number within the flow
     definition: FlowDefinition
     is_paused: bool
     is_frozen: bool
@@ -80,7 +81,7 @@ def flow_now(connection: psycopg.Connection[Any], flow_id: str) -> FlowNow:
     with connection.cursor(row_factory=dict_row) as cursor:
         cursor.execute(
             "SELECT f.shard, f.is_paused, f.frozen_at IS NOT NULL AS is_frozen, f.removed_at,"
-            "  clock_timestamp() AS now, v.id AS version_id, v.digest, v.created_at"
+            "  clock_timestamp() AS now, v.id AS version_id, v.number, v.digest, v.created_at"
             " FROM flow f JOIN flow_version v ON v.id = f.current_version_id"
             " WHERE f.flow_id = %s::text",
             [flow_id],
@@ -99,6 +100,7 @@ def flow_now(connection: psycopg.Connection[Any], flow_id: str) -> FlowNow:
         flow_id=flow_id,
         shard=flow["shard"],
         version_id=flow["version_id"],
+        version=flow["number"],
         definition=_definition(
             connection, flow["version_id"], (flow["digest"], flow["created_at"])
         ),

@@ -12,7 +12,7 @@ from django.db.models.functions import JSONObject
 from scheduler_app.models import Run, TaskInstance, TriggeredRun
 from scheduler_app.queries import lens, shown
 from scheduler_app.rules.errors import NotFound
-from scheduler_app.rules.states import RUN_TERMINAL
+from scheduler_app.rules.states import RUN_TERMINAL, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from scheduler_app.queries.filters import RunFilter
     from scheduler_app.queries.scope import Scope
+    from scheduler_app.transitions.run import Created, NewRun
 
 LATEST_MAX: Final = 100  # runs a flow in one strip
 
@@ -134,6 +135,41 @@ _KNOWN: Final = lens.Known(NOUN)
 def one(scope: Scope, run: int) -> RunRow:
     """The run with this number. Raises ``NotFound``."""
     return _KNOWN.one(scope, run, f"run {run}")
+
+
+def just_triggered(new: NewRun, created: Created, *, version: int) -> RunRow:
+    """The row of a run that was made a moment ago, as ``one`` had it then, without asking for it."""
+    return RunRow(
+        id=created.id,
+        flow_id=new.flow_id,
+        run_id=new.run_key,
+        shard=new.shard,
+        state=shown.FROZEN if created.frozen_at else RunState.QUEUED.value,
+        state_beneath=RunState.QUEUED.value,
+        state_reason="",
+        run_type=new.run_type.value,
+        logical_date=new.logical_date,
+        data_interval_start=new.data_interval_start,
+        data_interval_end=new.data_interval_end,
+        run_attempt=1,
+        version=version,
+        version_id=new.version_id,
+        conf=created.conf,
+        note=new.note,
+        actor=new.actor,
+        created_at=created.created_at,
+        queued_at=created.queued_at,
+        started_at=None,
+        ended_at=None,
+        deadline_at=None,
+        frozen_at=created.frozen_at,
+        mark=None,
+        retry_at=None,
+        retry_count=0,
+        retry_reason="",
+        backfill_id=None,
+        triggered_by=None,
+    )
 
 
 def check_all(scope: Scope, wanted: Collection[int]) -> None:

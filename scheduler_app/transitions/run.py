@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg.rows import dict_row, tuple_row
 from psycopg.types.json import Jsonb
@@ -45,6 +46,24 @@ class NewRun:
     actor: str = ""
 
 
+class Created(NamedTuple):
+    """What the database gave a new run, or made of it. Times aware."""
+
+    id: int
+    conf: Mapping[str, Any]  # as it is stored
+    created_at: datetime
+    queued_at: datetime
+    frozen_at: datetime | None  # with its flow
+
+    @classmethod
+    def of(cls, row: Sequence[Any] | None) -> Created | None:
+        """What the statement said; null where it made none."""
+        if row is None:
+            return None
+        number, conf, *moments = row
+        return cls(number, json.loads(conf), *moments)
+
+
 _CREATE = """
 WITH r AS (
   INSERT INTO run (flow_id, run_key, shard, run_type, state, is_active, logical_date,
@@ -57,7 +76,7 @@ WITH r AS (
           -- A run that is made while its flow is frozen is frozen from its first moment.
           (SELECT frozen_at FROM flow WHERE flow_id = %(flow_id)s::varchar))
   ON CONFLICT DO NOTHING
-  RETURNING id),
+  RETURNING id, conf, created_at, queued_at, frozen_at),
 t AS (
   INSERT INTO task_instance (run_id, shard, task_id, map_index, state, is_open, try_number, max_tries,
                              resume_index, dispatch_no, budget_start, infra_losses, pool, pool_slots,
@@ -76,7 +95,7 @@ _COUNTED = f""",
 c AS ({counters.ONE_MORE_OF_EACH})"""
 _NOTED = f""",
 e AS ({audit.OF_TRIGGERED_RUN})"""
-_CREATED = " SELECT id FROM r"
+_CREATED = " SELECT id, conf::text, created_at, queued_at, frozen_at FROM r"
 _COUNTER = {"counter": CREATED_TOTAL}
 
 
@@ -96,7 +115,8 @@ def create_runs(
     connection: psycopg.Connection[Any], *, new: Sequence[NewRun], definition: FlowDefinition
 ) -> list[int | None]:
     """As ``create_run``, for several runs of one version, in one round trip; in their order."""
-    return _created(connection, new, definition, "", [{}] * len(new))
+    made = _created(connection, new, definition, "", [{}] * len(new))
+    return [None if one is None else one.id for one in made]
 
 
 def create_asked_runs(
@@ -105,7 +125,7 @@ def create_asked_runs(
     new: Sequence[NewRun],
     definition: FlowDefinition,
     asked: Sequence[Mapping[str, Any]],
-) -> list[int | None]:
+) -> list[Created | None]:
     """As ``create_runs``, and what each was asked for with, its part of ``conf``, is in the audit.
 
     One run is one statement: it needs no transaction.
@@ -120,7 +140,7 @@ def _created(
     definition: FlowDefinition,
     noted: str,
     more: Sequence[Mapping[str, Any]],
-) -> list[int | None]:
+) -> list[Created | None]:
     tasks = definition.tasks
     of_tasks = {
         "task_id": [task.task_id for task in tasks],
@@ -130,7 +150,7 @@ def _created(
         "queue": [task.queue for task in tasks],
         "priority": [task.priority for task in tasks],
     }
-    made: list[int | None] = []
+    made: list[Created | None] = []
     with connection.cursor(row_factory=tuple_row) as cursor:
         every = [
             {**_parameters(one, definition), **of_tasks, **of_one}
@@ -139,11 +159,11 @@ def _created(
         if len(new) == 1:
             cursor.execute(f"{_CREATE}{_COUNTED}{noted}{_CREATED}", every[0] | _COUNTER)
             row = cursor.fetchone()
-            return [None if row is None else int(row[0])]
+            return [Created.of(row)]
         cursor.executemany(f"{_CREATE}{noted}{_CREATED}", every, returning=True)
         for _ in new:
             row = cursor.fetchone()
-            made.append(None if row is None else int(row[0]))
+            made.append(Created.of(row))
             cursor.nextset()
     # Once for all: each time it counts leaves a version of its row behind.
     count(connection, CREATED_TOTAL, sum(one is not None for one in made))
