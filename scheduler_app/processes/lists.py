@@ -7,19 +7,18 @@ that grow make lists of another type, for which the server plans the same statem
 
 from __future__ import annotations
 
-import re
+import json
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from psycopg.types.array import ListDumper
+from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from psycopg.abc import AdaptContext, Buffer, DumperKey
     from psycopg.adapt import PyFormat
-
-_SPECIAL: Final = re.compile(r'(["\\])')
 
 
 def write_quickly(context: AdaptContext) -> None:
@@ -28,7 +27,7 @@ def write_quickly(context: AdaptContext) -> None:
 
 
 class QuickListDumper(ListDumper):
-    """Numbers, truths, uuids, texts and nulls are written quickly; all else as psycopg does it."""
+    """Numbers, truths, uuids, texts, JSON and nulls are written quickly; all else as psycopg does it."""
 
     def get_key(self, obj: list[Any], format: PyFormat) -> DumperKey:  # noqa: A002 - psycopg's
         """One dumper for all lists, whose type it does not say."""
@@ -51,9 +50,12 @@ class QuickListDumper(ListDumper):
 
 def _quoted(text: str) -> str:
     text = str.__str__(text)  # of an enumeration the value
-    if '"' in text or "\\" in text:
-        text = _SPECIAL.sub(r"\\\1", text)
-    return f'"{text}"'
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _json(value: Jsonb) -> str:
+    text = (value.dumps or json.dumps)(value.obj)
+    return _quoted(text if isinstance(text, str) else text.decode())
 
 
 _PLAIN: Final = frozenset({int, float, bool, UUID})  # without quotes
@@ -61,4 +63,5 @@ _WRITTEN: Final[dict[type, Callable[[Any], str]]] = {
     **dict.fromkeys(_PLAIN, str),
     type(None): lambda _: "NULL",
     str: _quoted,
+    Jsonb: _json,
 }
