@@ -11,6 +11,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.parsers import JSONParser
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.renderers import BaseRenderer, JSONRenderer
@@ -27,13 +28,29 @@ from scheduler_app.queries.scope import Scope, visible_flows
 from scheduler_app.rules import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rest_framework.request import Request
 
     from scheduler_app.queries.list_filter import ListFilter
 
 UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class QuickNegotiation(DefaultContentNegotiation):
+    """As DRF's, which looks at each kind of answer for each kind that is accepted: most clients accept any, or JSON."""
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """What answers, and as which kind. Raises ``NotAcceptable``."""
+        known = list(renderers)
+        if len(known) == 1 and format_suffix is None:
+            kind = str(known[0].media_type)
+            if request.META.get("HTTP_ACCEPT", "*/*") in ("*/*", kind):
+                return known[0], kind
+        found: tuple[BaseRenderer, str] = super().select_renderer(request, known, format_suffix)
+        return found
 
 
 class ApiView(APIView):
@@ -46,6 +63,7 @@ class ApiView(APIView):
     permission_classes: Sequence[Any] = (IsAuthenticated,)
     renderer_classes: Sequence[type[BaseRenderer]] = (JSONRenderer,)
     parser_classes = (JSONParser,)
+    content_negotiation_class: type[DefaultContentNegotiation] = QuickNegotiation
     schema = ReadingSchema()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
