@@ -40,6 +40,9 @@ class ContextServices(
     def still_mine(self) -> bool:
         """Whether the attempt is still the one whose result will be accepted."""
 
+    def idempotency_key(self) -> str:
+        """The same for every attempt of one logical execution."""
+
     def result(self, task_id: str, map_index: int = -1) -> Any:
         """The stored result of a task of the same run."""
 
@@ -68,7 +71,6 @@ class Context:
 
     ``fence`` grows with every attempt of the task instance: a store that keeps the greatest fence
     it has seen, and refuses a smaller one, cannot be overwritten by an attempt that was replaced.
-    ``idempotency_key`` is the same for every attempt of one logical execution.
     """
 
     flow_id: str
@@ -85,13 +87,17 @@ class Context:
     run_attempt: int
     attempt_id: str
     fence: int
-    idempotency_key: str
     services: ContextServices
     run_type: str = "manual"  # scheduled, manual or backfill
     elapsed_before: timedelta = (
         timedelta()
     )  # from the first start of this try to this attempt's start
     exclusive_blocks: Blocks = field(default_factory=Blocks, repr=False, compare=False)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of one logical execution, and for no other."""
+        return self.services.idempotency_key()
 
     @property
     def elapsed(self) -> timedelta:

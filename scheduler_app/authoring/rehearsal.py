@@ -687,7 +687,6 @@ class _Stage:
             run_attempt=1,
             attempt_id=str(UUID(int=self.fence)),
             fence=self.fence,
-            idempotency_key=str(uuid5(_NAMESPACE, _owner_of(one))),
             services=_Services(stage=self, task_id=one.task.task_id, of=one),
             elapsed_before=self.now - (one.began_at or self.now),
         )
@@ -746,6 +745,10 @@ class _Services:
     def still_mine(self) -> bool:
         """It always is: nobody replaces an attempt here."""
         return True
+
+    def idempotency_key(self) -> str:
+        """The same for every try of the instance."""
+        return str(uuid5(_NAMESPACE, _owner_of(self.of)))
 
     def result(self, task_id: str, map_index: int = -1) -> Any:
         """The result of a task of the flow; ``None`` for one that has not succeeded."""

@@ -22,10 +22,10 @@ UNUSED_S: Final = 86_400.0  # since a process last asked for it
 logger = logging.getLogger(__name__)
 
 
-def is_used(folder: Path) -> bool:
+def is_used(folder: str | Path) -> bool:
     """Whether the folder is there; then it says that it is in use."""
     try:
-        if time.time() - folder.stat().st_mtime > USE_NOTED_S:
+        if time.time() - os.stat(folder).st_mtime > USE_NOTED_S:
             os.utime(folder)
     except FileNotFoundError:
         return False

@@ -239,7 +239,7 @@ def flow_of_bundle(
     """
     entry = _shelf.loaded.get(digest)
     # Also where it is loaded: its functions may import more of it while they run.
-    if entry is None or not bundle_cache.is_used(cache_dir / digest):
+    if entry is None or not bundle_cache.is_used(f"{cache_dir}/{digest}"):
         root = extract(digest, read_archive, cache_dir)
     if entry is None:
         entry = _Loaded(root, json.loads((root / MANIFEST).read_bytes())["main"])

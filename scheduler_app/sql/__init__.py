@@ -43,6 +43,7 @@ def bringing(
     ``by_task``: results, as what is claimed turns out to need them. A text for each: what is not asked for
     costs nothing, and a query costs by the tables that it names.
     """
-    asked = (load("near_results") if results else "") + (load("near_items") if items else "")
-    asked += load("near_by_task") if by_task else ""
+    asked = load("near_results") if results else load("near_by_task") if by_task else ""
+    if items:  # the columns keep their places
+        asked = (asked or ", NULL::jsonb AS near_results") + load("near_items")
     return statement.replace(NEAR, asked)

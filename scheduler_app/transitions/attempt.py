@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg.rows import class_row, dict_row, tuple_row
 from psycopg.types.json import Jsonb
@@ -56,9 +56,11 @@ class Message:
     queue: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What a worker needs to execute the attempt that it claimed. Times aware UTC."""
+class Claim(NamedTuple):
+    """What a worker needs to execute the attempt that it claimed. Times aware UTC.
+
+    The fields are the columns of ``claim_attempt.sql``, in their order.
+    """
 
     ti_id: int
     run_id: int
@@ -227,7 +229,7 @@ def claim(
             items=bool(near.item_ids),
             by_task=bool(near.needs),
         )
-    with connection.cursor(row_factory=class_row(Claim)) as cursor:
+    with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             statement,
             {
@@ -244,7 +246,8 @@ def claim(
                 **(_named(near) if near is not None else {}),
             },
         )
-        return cursor.fetchone()
+        row = cursor.fetchone()
+        return None if row is None else Claim(*row)
 
 
 def _named(near: Near) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from weakref import WeakKeyDictionary
 
+from scheduler_app.worker.handlers import handler_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -45,7 +47,7 @@ class Capture:
         """``spare``: where whoever ends an attempt puts a file that may serve again; empty: nowhere."""
         self._spare = spare
         self._may_serve_again = False
-        self._stamp: tuple[object, ...] = ()
+        self._stamp: tuple[object, ...] = ()  # at its beginning
         self._kept = (os.dup(STDOUT), os.dup(STDERR))
         self._file = -1
         self._dropped = _Dropped()
@@ -109,7 +111,8 @@ class Capture:
     def _is_untouched(self) -> bool:
         """Whether the file is a file, empty, and no other process or descriptor can be writing to it."""
         found = os.fstat(self._file)
-        return stat.S_ISREG(found.st_mode) and not found.st_size and _stamp() == self._stamp != ()
+        is_empty = stat.S_ISREG(found.st_mode) and not found.st_size
+        return is_empty and not _has_offspring() and _stamp() == self._stamp
 
     def _tell_of_dropped(self, path: str) -> None:
         dropped, self._dropped.size = self._dropped.size, 0
@@ -186,13 +189,19 @@ class _ToStandardError(logging.StreamHandler[TextIO]):
         return sys.stderr
 
 
-def _stamp() -> tuple[object, ...]:
-    """The same as before if no process was started since, and no descriptor is left open; else, or if unknown, empty."""
-    if not hasattr(os, "waitid") or signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        return ()  # nobody would have counted one
-    with suppress(ChildProcessError):
+def _has_offspring() -> bool:
+    """Whether a process that was started from this one is there, running or ended, or none can be told of."""
+    if not hasattr(os, "waitid") or handler_of(signal.SIGCHLD) == signal.SIG_IGN:
+        return True  # nobody would have counted one
+    try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return ()  # one is there, running or ended
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _stamp() -> tuple[object, ...]:
+    """The same as before if no process has ended since that was waited for, and no descriptor is left open."""
     lowest_free = os.dup(STDOUT)
     os.close(lowest_free)
     return (*resource.getrusage(resource.RUSAGE_CHILDREN), lowest_free)

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 from uuid import UUID, uuid5
 
@@ -65,21 +64,10 @@ def build_context(
         run_attempt=claim.run_attempt,
         attempt_id=str(delivery.attempt_id),
         fence=delivery.fence,
-        idempotency_key=idempotency_key(delivery, claim),
         services=services,
         run_type=claim.run_type,
         elapsed_before=timedelta(seconds=claim.elapsed_s),
     )
-
-
-def idempotency_key(delivery: Delivery, claim: Claim) -> str:
-    """The same for every attempt of a task instance, and for no other, in any installation."""
-    return str(uuid5(_installation(delivery.identity), str(claim.ti_id)))
-
-
-@lru_cache(maxsize=8)
-def _installation(identity: str) -> UUID:
-    return UUID(identity.rpartition(":")[2])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,6 +89,11 @@ class Services:
     _published: set[str] = field(default_factory=set)  # keys of artifacts
     _began: float = field(default_factory=time.monotonic)
     _asked: Counter[str] = field(default_factory=Counter)  # runs of other flows, by what is asked
+
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the task instance, and for no other, in any installation."""
+        installation = UUID(self.delivery.identity.rpartition(":")[2])
+        return str(uuid5(installation, str(self.claim.ti_id)))
 
     def still_mine(self) -> bool:
         """Whether this attempt's result would be accepted now. Raises if the database is away."""
@@ -261,7 +254,7 @@ class Services:
             nonce=self.delivery.nonce,
             budget_start=self.claim.budget_start,
             try_number=self.claim.try_number,
-            idempotency_key=idempotency_key(self.delivery, self.claim),
+            idempotency_key=self.idempotency_key(),
         )
         child, has_moved = self.saver.ask(
             lambda connection: ask_for_run(

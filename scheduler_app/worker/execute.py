@@ -198,7 +198,9 @@ def _run(me: Child, delivery: Delivery, claimed: Claim) -> report.Report | None:
     me.guard.last_act = saver.hurry
     done = _come_to(me, delivery, claimed, saver)
     saves, progress = saver.end()
-    return None if done is None else replace(done, saves=saves, progress=progress)
+    if done is None or not (saves or progress):
+        return done
+    return replace(done, saves=saves, progress=progress)
 
 
 def _come_to(me: Child, delivery: Delivery, claimed: Claim, saver: Saver) -> report.Report | None:
@@ -286,7 +288,7 @@ def _call(
         hide=me.hidden,
     )
     ctx = build_context(delivery, claimed, known.definition, services)
-    needed = call.result_task_ids()
+    needed = known.needed_by(call)
     results = _results(me, claimed, needed, place, hidden)
     items = StoredItems(
         ask=saver.ask,

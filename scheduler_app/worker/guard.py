@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from scheduler_app.rules.stopping import Stage
 from scheduler_app.worker.folder import KILLED, PRINTED, RUNNING, STOP
+from scheduler_app.worker.handlers import set_handler
 from scheduler_app.worker.offspring import boot_ticks
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ class Guard:
     def install(self) -> None:
         """Signals of the main process are heard. User code may have replaced the handlers."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(ASK, self._on_ask)
-        signal.signal(signal.SIGTERM, self._on_term)
-        signal.signal(signal.SIGALRM, self._on_alarm)
+        set_handler(ASK, self._on_ask)
+        set_handler(signal.SIGTERM, self._on_term)
+        set_handler(signal.SIGALRM, self._on_alarm)
         # A handler that does nothing: to ignore would be inherited by programs that a task starts.
-        signal.signal(signal.SIGINT, _nothing)
+        set_handler(signal.SIGINT, _nothing)
 
     def begin(self, attempt_id: str) -> None:
         """The guard is about this attempt."""

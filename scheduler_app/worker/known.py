@@ -11,6 +11,7 @@ from scheduler_app.rules import mapping, ties
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scheduler_app.authoring.call import TaskCall
     from scheduler_app.authoring.flow import Flow
     from scheduler_app.rules.definition import FlowDefinition, TaskDefinition
     from scheduler_app.rules.mapping import MappedTask
@@ -26,6 +27,13 @@ class KnownFlow:
     mapped_over: frozenset[str]  # the tasks whose results others map over
     has_units: bool  # whether there are transactional groups
     _hidden: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _needed: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def needed_by(self, call: TaskCall) -> frozenset[str]:
+        """See ``TaskCall.result_task_ids``."""
+        if call.task_id not in self._needed:
+            self._needed[call.task_id] = call.result_task_ids()
+        return self._needed[call.task_id]
 
     def hidden_from(self, task_id: str) -> Mapping[str, str]:
         """See ``ties.hidden_from``."""

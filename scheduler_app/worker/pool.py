@@ -53,6 +53,12 @@ class PoolChild:
     behind: str = ""  # attempt whose delivery lies in its channel, to be executed next
     has_pill: bool = False
 
+    @property
+    def may_have_one_behind(self) -> bool:
+        """Whether it is busy, and a delivery may lie behind the one that it is at."""
+        is_busy = bool(self.attempt_id) and self.is_one_frame
+        return is_busy and not self.behind and not self.has_pill
+
     def close(self) -> None:
         """This process has none of its sockets any more."""
         self.channel.close()
@@ -133,17 +139,15 @@ class Pool:
 
     def lay_behind(self, delivery: list[Any]) -> bool:
         """A busy child has the delivery in its channel, and goes on with it at once; false: none may."""
-        frames = _frames(delivery)
-        if self._size == 0 or len(frames) > FRAME_BYTES:
+        if self._size == 0:
             return False
-        for child in self._children.values():
-            is_busy = bool(child.attempt_id) and child.is_one_frame
-            if is_busy and not child.behind and not child.has_pill:
-                child.behind = str(delivery[0])
-                witness().expects(child.pid, child.behind)  # first: it may be read at once
-                self._write(child, frames)
-                return True
-        return False
+        child = next((c for c in self._children.values() if c.may_have_one_behind), None)
+        if child is None or len(frames := _frames(delivery)) > FRAME_BYTES:
+            return False
+        child.behind = str(delivery[0])
+        witness().expects(child.pid, child.behind)  # first: it may be read at once
+        self._write(child, frames)
+        return True
 
     def take_back(self, attempt_id: str) -> bool:
         """The delivery lies behind no other any more; false if its child has it, or soon says what it did."""

@@ -379,20 +379,20 @@ def send(
     The id of the run that it moved; ``None`` where it moved none. Repeating it changes nothing.
     Raises ``psycopg.Error``.
     """
-    attempt_id = UUID(report.attempt_id)
+    attempt_id, nonce = UUID(report.attempt_id), UUID(report.nonce)
     if report.saves or report.progress:
         # If this is refused, so is the report, whose event then tells of both.
         save(
             connection,
             ti_id=report.ti_id,
             attempt_id=attempt_id,
-            nonce=UUID(report.nonce),
+            nonce=nonce,
             saves=[Save(**one) for one in report.saves],
             progress=ProgressNow(**report.progress) if report.progress else None,
             kept=settings.CHECKPOINT_SAVES_KEPT,
         )
     for _ in range(FINISH_TRIES):
-        run_id = _finish(connection, report)
+        run_id = _finish(connection, report, attempt_id=attempt_id, nonce=nonce)
         if run_id is not None:
             return run_id
         facts = facts_of(connection, [attempt_id]).get(attempt_id)
@@ -412,23 +412,32 @@ def due_callbacks(report: Report) -> tuple[callbacks.Call, ...]:
     return callbacks.due(report.callbacks, TaskState(report.state))
 
 
-def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
-    ids = {"attempt_id": UUID(report.attempt_id), "nonce": UUID(report.nonce)}
+def _finish(
+    connection: psycopg.Connection[Any], report: Report, *, attempt_id: UUID, nonce: UUID
+) -> int | None:
     try:
         if report.ti_id == NO_TI:
             return finish_callback(
                 connection,
-                **ids,
+                attempt_id=attempt_id,
+                nonce=nonce,
                 outcome=AttemptOutcome(report.outcome),
                 reason=report.reason,
                 error=report.error,
             )
         if report.wait is not None:
-            return defer(connection, ti_id=report.ti_id, **ids, wait=Wait(**report.wait))
+            return defer(
+                connection,
+                ti_id=report.ti_id,
+                attempt_id=attempt_id,
+                nonce=nonce,
+                wait=Wait(**report.wait),
+            )
         return finish(
             connection,
             ti_id=report.ti_id,
-            **ids,
+            attempt_id=attempt_id,
+            nonce=nonce,
             state=TaskState(report.state),
             is_open=report.is_open,
             outcome=AttemptOutcome(report.outcome),
@@ -446,7 +455,8 @@ def _finish(connection: psycopg.Connection[Any], report: Report) -> int | None:
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         if report.error is not None and report.error["type"] == UNSTORABLE:
             raise
-        return _finish(connection, _unstorable(report, error))
+        other = _unstorable(report, error)
+        return _finish(connection, other, attempt_id=attempt_id, nonce=nonce)
 
 
 def record_late_report(

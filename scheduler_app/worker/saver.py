@@ -54,10 +54,7 @@ class Saver:
         self._written_at = float("-inf")  # on the monotonic clock
         self._refused = False
         self._is_over = False
-        self._is_due = threading.Event()
-        self._hurry = threading.Event()
-        self._is_empty = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: _Writing | None = None  # most tasks save nothing
 
     # -- the task's thread --------------------------------------------------------------------
 
@@ -126,17 +123,19 @@ class Saver:
 
     def hurry(self) -> None:
         """What waits is written now by the other thread, unless that takes too long."""
-        if self._thread is not None and self._has_waiting():
-            self._is_empty.clear()
-            self._hurry.set()
-            self._is_empty.wait(LAST_ACT_S)
+        thread = self._thread
+        if thread is not None and self._has_waiting():
+            thread.is_empty.clear()
+            thread.hurry.set()
+            thread.is_empty.wait(LAST_ACT_S)
 
     def end(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """User code is over: what waited is written; what could not be is returned, as JSON."""
         with self._lock:
             self._is_over = True
-            self._is_due.set()
-            self._hurry.set()
+            if self._thread is not None:
+                self._thread.is_due.set()
+                self._thread.hurry.set()
             for _ in range(END_TRIES):
                 if not self._has_waiting():
                     break
@@ -174,9 +173,9 @@ class Saver:
             self._check_mine()
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._keep_writing, name="saver", daemon=True)
+            self._thread = _Writing(self._keep_writing)
             self._thread.start()
-        self._is_due.set()
+        self._thread.is_due.set()
 
     def _write(self, connection: psycopg.Connection[Any]) -> None:
         """What waits is stored, or refused. Bears repetition."""
@@ -195,22 +194,23 @@ class Saver:
         self._waiting.clear()
         self._progress = None
         self._written_at = time.monotonic()
-        self._is_due.clear()
+        if self._thread is not None:
+            self._thread.is_due.clear()
         if run_id is not None:
             self._me.notices.changed([f"run:{run_id}", f"ti:{self._delivery.ti_id}"])
 
     # -- the other thread ---------------------------------------------------------------------
 
-    def _keep_writing(self) -> None:
+    def _keep_writing(self, thread: _Writing) -> None:
         # Signals are for the thread that runs user code.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
-            self._is_due.wait()
-            self._hurry.wait(max(0.0, self._written_at + self._interval_s - time.monotonic()))
+            thread.is_due.wait()
+            thread.hurry.wait(max(0.0, self._written_at + self._interval_s - time.monotonic()))
             with self._lock:
                 if self._is_over:
                     return
-                self._hurry.clear()
+                thread.hurry.clear()
                 try:
                     if self._has_waiting():
                         self._me.link.once(self._write)
@@ -218,5 +218,20 @@ class Saver:
                     logger.warning("saves wait", extra={"error": str(error).strip()})
                     self._written_at = time.monotonic()  # tried again after an interval
                 else:
-                    self._is_due.clear()
-            self._is_empty.set()
+                    thread.is_due.clear()
+            thread.is_empty.set()
+
+
+class _Writing(threading.Thread):
+    """The other thread, and what it is told with."""
+
+    def __init__(self, keep_writing: Callable[[_Writing], None]) -> None:
+        super().__init__(name="saver", daemon=True)
+        self.is_due = threading.Event()  # something waits
+        self.hurry = threading.Event()  # it is not to wait for the interval
+        self.is_empty = threading.Event()  # told back
+        self._keep_writing = keep_writing
+
+    def run(self) -> None:
+        """Until the attempt is over."""
+        self._keep_writing(self)

@@ -7,6 +7,7 @@ nothing of a task's fate hangs on Celery.
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler_app.worker.celery_pool import ChildPool
     from scheduler_app.worker.outcome import Outcome
 
+JSON: Final = "application/json"
 STRATEGY: Final = f"{__name__}:strategy"
 
 logger = logging.getLogger(__name__)
@@ -62,7 +64,8 @@ def taking(consumer: Any, ordinary: Callable[[Any], None]) -> Callable[[Any], No
     is_booked = is_pushed(consumer.app)
 
     def take(message: Any) -> None:
-        if not is_delivery(message):
+        arguments = arguments_of(message)
+        if arguments is None:
             ordinary(message)
             return
 
@@ -70,7 +73,6 @@ def taking(consumer: Any, ordinary: Callable[[Any], None]) -> Callable[[Any], No
             if is_booked:
                 message.ack_log_error(logger, consumer.connection_errors)
 
-        arguments = message.payload[0]
         queue = str(message.delivery_info["routing_key"])
         pool.execute(Taken(arguments[0], arguments, queue, acknowledge))
 
@@ -90,13 +92,16 @@ def strategy(task: Task[Any, Any], app: Celery, consumer: Any, **_: Any) -> Call
     return refuse
 
 
-def is_delivery(message: Any) -> bool:
-    """Whether the message carries what a delivery carries, and nothing else."""
+def arguments_of(message: Any) -> list[Any] | None:
+    """The delivery that the message carries; null where it carries anything else."""
     try:
         headers = message.headers
-        if headers["task"] != TASK_NAME:
-            return False
-        args, kwargs, _ = message.payload
-        return bool(delivery.is_delivery(args) and headers["id"] == args[0] and not kwargs)
+        if headers["task"] != TASK_NAME or message.content_type != JSON:
+            return None
+        # A delivery is plain JSON: nothing of what Celery makes of more than that is looked for.
+        body = message.body
+        args, kwargs, _ = json.loads(body if isinstance(body, (str, bytes)) else bytes(body))
+        is_one = delivery.is_delivery(args) and headers["id"] == args[0] and not kwargs
     except Exception:  # noqa: BLE001 - whatever a stranger's message makes of this
-        return False
+        return None
+    return args if is_one else None

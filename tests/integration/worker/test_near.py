@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
+from psycopg.types.json import Jsonb
 
+from scheduler_app import sql
 from scheduler_app.models import Attempt, TaskInstance
 from scheduler_app.processes import database
 from scheduler_app.rules import values
+from scheduler_app.transitions.attempt import Claim, Near
 from scheduler_app.transitions.ids import uuid7
 from scheduler_app.worker import execute, items
 from scheduler_app.worker.child import child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import psycopg
 
     from scheduler_app.transitions.attempt import Message
     from tests.workshop import Workshop
@@ -155,6 +161,39 @@ def test_no_statement_of_a_child_is_planned_anew(workshop: Workshop) -> None:
 
     plans: Any = workshop.fork(body).outcome()
     assert plans == [(True, 0)]
+
+
+NEARS = (
+    None,
+    Near(run_id=1, task_ids=("a",)),
+    Near(run_id=1, item_ids=("a",)),
+    Near(run_id=1, task_ids=("a",), item_ids=("b",)),
+    Near(needs={"a": ("b",)}),
+)
+
+
+@pytest.mark.parametrize("near", NEARS)
+def test_the_columns_of_a_claim_are_its_fields_in_their_order(
+    raw: psycopg.Connection[Any], near: Near | None
+) -> None:
+    asked = sql.load("claim_attempt")
+    if near is not None:
+        asked = sql.bringing(
+            asked,
+            results=bool(near.task_ids),
+            items=bool(near.item_ids),
+            by_task=bool(near.needs),
+        )
+    ids = dict.fromkeys(("attempt", "nonce", "worker"), uuid4())
+    numbers = {"ti": 0, "token": 0, "fence": 0, "pid": 0, "near_run": 0}
+    lists = {"near_tasks": ["a"], "near_items": ["b"], "near_needs": Jsonb({})}
+    given = {**ids, **numbers, **lists, "hostname": "h", "with_callbacks": False}
+    with raw.cursor() as cursor:
+        cursor.execute(asked, given)
+        assert cursor.description is not None
+        names = [column.name for column in cursor.description]
+    assert tuple(names) == Claim._fields[: len(names)]
+    assert len(names) >= len(Claim._fields) - len(Claim._field_defaults)
 
 
 MAPPED = f"""{HEAD}

@@ -46,6 +46,10 @@ class Services:
         """Always."""
         return True
 
+    def idempotency_key(self) -> str:
+        """Always the same."""
+        return "k"
+
     def result(self, task_id: str, map_index: int = -1) -> Any:
         """Nothing is known."""
         raise AssertionError(task_id, map_index)
@@ -67,7 +71,6 @@ def _ctx(**changed: Any) -> Context:
         "run_attempt": 1,
         "attempt_id": "a",
         "fence": 1,
-        "idempotency_key": "k",
         "services": Services(),
     }
     return Context(**{**fields, **changed})

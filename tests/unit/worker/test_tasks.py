@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from scheduler_app.executors.celery import TASK_NAME
 from scheduler_app.executors.delivery import arguments
 from scheduler_app.transitions.attempt import Message
-from scheduler_app.worker.tasks import is_delivery
+from scheduler_app.worker.tasks import JSON, arguments_of
 
 ID = str(uuid.uuid4())
 GOOD = [ID, 1, 2, 3, "identity"]
@@ -19,14 +20,25 @@ GOOD = [ID, 1, 2, 3, "identity"]
 
 def _message(args: Any, *, task_id: Any = ID, kwargs: Any = None, parts: int = 3) -> Any:
     payload = [args, kwargs or {}, {}][:parts]
-    return SimpleNamespace(payload=payload, headers={"id": task_id, "task": TASK_NAME})
+    return _holding(json.dumps(payload), headers={"id": task_id, "task": TASK_NAME})
+
+
+def _holding(body: Any, *, headers: Any, content_type: str = JSON) -> Any:
+    return SimpleNamespace(body=body, headers=headers, content_type=content_type)
+
+
+WHOLE = json.dumps([GOOD, {}, {}])
+NAMED = {"id": ID, "task": TASK_NAME}
 
 
 def test_what_the_executor_sends_is_a_delivery() -> None:
     sent = Message(
         attempt_id=uuid.UUID(ID), ti_id=1, run_id=9, fence=2, lease_token=3, queue="default"
     )
-    assert is_delivery(_message(arguments(sent, identity="identity")))
+    given = arguments(sent, identity="identity")
+    assert arguments_of(_message(given)) == given
+    for body in (WHOLE, WHOLE.encode(), memoryview(WHOLE.encode())):
+        assert arguments_of(_holding(body, headers=NAMED)) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -48,10 +60,13 @@ def test_what_the_executor_sends_is_a_delivery() -> None:
         _message("text"),
         _message(None),
         _message(GOOD, parts=2),
-        SimpleNamespace(payload=None, headers={}),
-        SimpleNamespace(payload=[GOOD, {}, {}], headers={"id": ID, "task": "another"}),
-        SimpleNamespace(payload=[GOOD, {}, {}], headers={"id": ID}),
+        _holding(None, headers={}),
+        _holding(None, headers=NAMED),
+        _holding("{", headers=NAMED),
+        _holding(WHOLE, headers=NAMED, content_type="application/x-python-serialize"),
+        _holding(WHOLE, headers={"id": ID, "task": "another"}),
+        _holding(WHOLE, headers={"id": ID}),
     ],
 )
 def test_anything_else_is_not(message: Any) -> None:
-    assert not is_delivery(message)
+    assert arguments_of(message) is None
