@@ -73,6 +73,8 @@ POSTGRES_SETTINGS: Final = {
     "lc_messages": "C",
     "password_encryption": "scram-sha-256",
     "unix_socket_permissions": "0700",
+    # Two titles a statement are written for nobody: pg_stat_activity says the same, and since when.
+    "update_process_title": "off",
 }
 # For throw-away databases of tests: a power cut may take them.
 THROW_AWAY_SETTINGS: Final = {
