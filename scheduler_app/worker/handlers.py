@@ -7,11 +7,16 @@ finds none, as in a function, raises and catches: that takes ten times as long a
 from __future__ import annotations
 
 import signal
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What stands beneath it, where this Python tells.
-set_handler: Final[Callable[[int, Any], Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
-handler_of: Final[Callable[[int], Any]] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+try:
+    _beneath: Any = import_module("_signal")  # what ``signal`` adds the enumerations to
+except ImportError:
+    _beneath = signal
+
+set_handler: Final[Callable[[int, Any], Any]] = _beneath.signal
+handler_of: Final[Callable[[int], Any]] = _beneath.getsignal
