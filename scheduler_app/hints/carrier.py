@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
 WAKE: Final = "daylight:wake"  # schedulers: runs to look at, events=1, flows=1
 CHANGED: Final = "daylight:changed"  # pages: topics whose content moved
@@ -39,4 +40,8 @@ class Ear(Protocol):
 
         Raises ``HintsAway`` when the connection broke: what was said meanwhile is lost.
         """
+        ...
+
+    def resting(self) -> AbstractContextManager[None]:
+        """Within, what is said waits where the system keeps it: nothing wakes the listener's loop."""
         ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -145,6 +145,10 @@ class PostgresEar:
         except psycopg.Error as error:
             raise HintsAway(str(error).strip()) from error
         return self._heard.popleft() if self._heard else None
+
+    def resting(self) -> AbstractContextManager[None]:
+        """See ``Ear.resting``: the connection is watched only while somebody hears."""
+        return nullcontext()
 
     async def _wait(self, timeout_s: float) -> None:
         """What has been said is heard; at least one hint, or nothing in so long."""

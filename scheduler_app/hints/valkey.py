@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from scheduler_app.hints.carrier import CONNECT_TIMEOUT_S, QUIET_CHECK_S, HintsAway
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
 SOCKET_TIMEOUT_S: Final = 0.5
 
@@ -156,6 +156,19 @@ class ValkeyEar:
                     return None
         except (redis.RedisError, OSError) as error:
             raise HintsAway(str(error)) from error
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """See ``Ear.resting``. Where the client library keeps its stream elsewhere, it goes on reading."""
+        writer = getattr(self._subscription.connection, "_writer", None)
+        if writer is None:
+            yield
+            return
+        writer.transport.pause_reading()
+        try:
+            yield
+        finally:
+            writer.transport.resume_reading()
 
     async def _check(self, now: float) -> None:
         if self._is_asked:

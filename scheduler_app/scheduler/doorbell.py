@@ -137,7 +137,8 @@ class Doorbell:
                 break
             self._take(one_more)
         in_any_case = listener.call_later(DEAF_MAX_S, is_awaited.set)
-        await is_awaited.wait()
+        with ear.resting():
+            await is_awaited.wait()
         in_any_case.cancel()
 
     def _take(self, text: str) -> None:

@@ -82,6 +82,39 @@ async def test_hints_that_come_while_nobody_looks_are_heard_in_order(url: str) -
         assert heard == [[0], [1], [2], [3], [4]]
 
 
+async def test_what_is_said_while_a_listener_rests_waits_and_is_heard_in_order(url: str) -> None:
+    async with listen(url, WAKE) as ear:
+        numbers = []
+        for number in range(4):
+            with ear.resting():
+                await said(url, lambda n, number=number: n.wake([number, number]))  # type: ignore[misc]
+                await said(url, lambda n: n.wake([9]))
+                await asyncio.sleep(0.05)
+            heard = [await ear.hear(HEARD_S) for _ in range(2)]
+            numbers += [json.loads(hint or "")["runs"][0] for hint in heard]
+        assert numbers == [0, 9, 1, 9, 2, 9, 3, 9]
+        assert await ear.hear(0.05) is None
+
+
+async def test_a_connection_that_broke_while_a_listener_rests_is_told(url: str) -> None:
+    async with listen(url, WAKE) as ear:
+        with ear.resting():
+            await asyncio.to_thread(break_connections, url)
+        with pytest.raises(HintsAway):
+            await ear.hear(HEARD_S)
+
+
+async def test_nothing_is_read_while_a_listener_of_valkey_rests() -> None:
+    async with listen(settings.CACHE_URL, WAKE) as ear:
+        stream = ear._subscription.connection._reader  # type: ignore[attr-defined]
+        with ear.resting():
+            await said(settings.CACHE_URL, lambda n: n.wake([1]))
+            await asyncio.sleep(0.05)
+            assert not stream._buffer
+        await asyncio.sleep(0.05)
+        assert stream._buffer
+
+
 async def test_a_hint_of_any_length_arrives(url: str) -> None:
     topics = {f"run:{number}" for number in range(5000)}
     heard: set[str] = set()
