@@ -34,7 +34,7 @@ _LIBRARIES: Final = (
     "channels.routing",
     "uvicorn",
     "uvicorn.loops.asyncio",
-    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.http.httptools_impl",
     "uvicorn.protocols.websockets.auto",
 )
 _OF_CELERY: Final = (

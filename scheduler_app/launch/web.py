@@ -12,6 +12,7 @@ import uvicorn
 from django.conf import settings
 from django.db import connections
 
+from scheduler_app.launch.http import BoundedProtocol
 from scheduler_app.processes import database
 from scheduler_app.processes.job import JobRow
 
@@ -82,6 +83,7 @@ def serve(*, host: str, port: int, name: str = "") -> None:
         host=host,
         port=port,
         loop="asyncio",
+        http=BoundedProtocol,
         lifespan="off",
         ws_max_size=64 * 1024,  # the feed takes small messages alone
         log_config=None,
