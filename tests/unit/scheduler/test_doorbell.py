@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,7 @@ class Carrier:
 
     def __init__(self) -> None:
         self.is_listening = False
+        self.is_resting = False
         self._said: asyncio.Queue[str] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -49,6 +50,14 @@ class Carrier:
             return None
         finally:
             self.is_listening = False
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        self.is_resting = True
+        try:
+            yield
+        finally:
+            self.is_resting = False
 
 
 @pytest.fixture
@@ -92,11 +101,12 @@ def test_nothing_is_listened_to_while_the_loop_is_busy_and_all_is_heard_when_it_
 ) -> None:
     carrier.say(1)
     assert heard(bell, lambda wake: 1 in wake.runs).acted_on == {1}
-    until(lambda: not carrier.is_listening)
+    until(lambda: carrier.is_resting)
     carrier.say(2, by_itself=1)
     carrier.say(3)
     carrier.say(4, by_itself=1)
     time.sleep(BUSY_S)
+    assert carrier.is_resting
     assert not carrier.is_listening
     wake = heard(bell, lambda wake: wake.runs >= {2, 3, 4})
     assert (wake.runs, wake.acted_on) == ({2, 3, 4}, {3})
